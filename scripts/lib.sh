@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Sourced by every script here and by qemu-tests/. It settles where things are
+# (SIW_TOP, SIW_CACHE), and gives progress, logs and the way into the build root.
+# Progress goes to standard error, so that standard output is free for results.
+
+set -euo pipefail
+
+SIW_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+SIW_CACHE=${SIW_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/siw}
+SIW_LOGS=$SIW_TOP/build/log
+SIW_LOG=$SIW_LOGS/$(basename "$0").log
+SIW_SUITE=trixie
+# The compiler the stock kernel was built with; part of the recorded configuration.
+# shellcheck disable=SC2034 # for the scripts that source this
+SIW_CC=x86_64-linux-gnu-gcc-14
+
+# What is in the build root. A change here, or of the kernel pin, makes a new root.
+SIW_ROOT_PACKAGES="gcc make rustc cargo rust-src rustfmt rust-clippy bindgen clang lld libclang-dev llvm
+flex bison bc libelf-dev libssl-dev pahole perl python3 kmod cpio xz-utils zstd shellcheck ca-certificates"
+SIW_KERNEL_PIN=$(cat "$SIW_TOP/scripts/kernel-version")
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+	say "error: $*"
+	exit 1
+}
+
+# step TEXT CMD...: run CMD with its output in the log, and say how long it took.
+step() {
+	local text=$1 start=$SECONDS rc=0 from
+	shift
+	mkdir -p "$(dirname "$SIW_LOG")"
+	[ "${siw_log_open:-}" = "$SIW_LOG" ] || : >"$SIW_LOG"
+	siw_log_open=$SIW_LOG
+	from=$(wc -l <"$SIW_LOG")
+	printf '%-58s ' "==> $text" >&2
+	printf '### %s\n' "$text" >>"$SIW_LOG"
+	# In a subshell with errexit set again: "||" would switch it off inside CMD.
+	set +e
+	(
+		set -e
+		"$@"
+	) >>"$SIW_LOG" 2>&1
+	rc=$?
+	set -e
+	if [ "$rc" -ne 0 ]; then
+		say "FAILED ($((SECONDS - start)) s)"
+		tail -n +"$((from + 2))" "$SIW_LOG" | tail -n 20 | sed 's/^/    /' >&2
+		say "    log: $SIW_LOG"
+		exit "$rc"
+	fi
+	say "ok ($((SECONDS - start)) s)"
+}
+
+# need_packages PKG...: have these Debian packages on this machine.
+need_packages() {
+	local pkg missing=()
+	for pkg; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$pkg" 2>/dev/null)" = installed ] || missing+=("$pkg")
+	done
+	[ ${#missing[@]} -eq 0 ] && return
+	[ "$(id -u)" -eq 0 ] || die "these packages are missing: ${missing[*]}"
+	step "Installing ${missing[*]}" install_packages "${missing[@]}"
+}
+
+install_packages() {
+	export DEBIAN_FRONTEND=noninteractive
+	# A failed refresh (one dead third-party source) must not stop us: the
+	# installation itself tells whether it mattered.
+	apt-get -q update || true
+	apt-get -q install -y --no-install-recommends "$@"
+}
+
+# debian_mirror: the mirror this machine's own apt uses for Debian itself. The
+# sources may be in the one-line or the deb822 form; a snapshot's date is dropped.
+debian_mirror() {
+	local codename mirror
+	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+	mirror=$(
+		{
+			cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+				sed -nE 's/^[[:space:]]*deb([[:space:]]+\[[^]]*\])?[[:space:]]+([^[:space:]]+)[[:space:]]+([^[:space:]]+).*/\2 \3/p'
+			# One "URI suite..." line a stanza.
+			awk '
+				function flush() { if (uri != "" && !off) print uri, suites; uri = suites = ""; off = 0 }
+				FNR == 1 || /^[ \t]*$/ { flush() }
+				tolower($1) == "uris:" { uri = $2 }
+				tolower($1) == "suites:" { $1 = ""; suites = $0 }
+				tolower($1) == "enabled:" { off = (tolower($2) == "no") }
+				END { flush() }
+			' /etc/apt/sources.list.d/*.sources /dev/null 2>/dev/null
+		} | awk -v name="$codename" '
+			{ for (i = 2; i <= NF; i++) if ($i == name || $i == "stable") { print $1; exit } }'
+	)
+	[ -n "$mirror" ] || die "no Debian mirror found in /etc/apt/sources.list*"
+	printf '%s\n' "$mirror" | sed -E 's,/+$,,; s,/[0-9]{8}T[0-9]{6}Z$,,'
+}
+
+short_hash() { sha256sum | cut -c1-12; }
+
+# The directories of the cache, each keyed by what it was made from.
+siw_root_dir() {
+	local key
+	key=$(printf '%s\n' "2 $SIW_SUITE $SIW_KERNEL_PIN" "$SIW_ROOT_PACKAGES" | short_hash)
+	printf '%s\n' "$SIW_CACHE/root-$key"
+}
+
+# need_root: have the build root; sets ROOT, and KV, the kernel release we build for.
+need_root() {
+	[ -n "${ROOT:-}" ] && return
+	ROOT=$(siw_root_dir)
+	is_cached "$ROOT" || "$SIW_TOP/scripts/toolchain" >/dev/null
+	KV=$(cat "$ROOT/etc/siw-kernel-version")
+}
+
+siw_kernel_dir() { printf '%s\n' "$SIW_CACHE/kernel-$KV-${ROOT##*-}"; }
+
+# need_kernel: have the kernel tree; sets S (its source) and O (its build directory).
+need_kernel() {
+	local dir
+	need_root
+	dir=$(siw_kernel_dir)
+	is_cached "$dir" || "$SIW_TOP/scripts/kernel" >/dev/null
+	# shellcheck disable=SC2034 # for the scripts that source this
+	S=$dir/source O=$dir/build
+}
+
+# in_root CMD...: run CMD in the build root, in this directory. The checkout and
+# the cache are there at the same paths. The mounts are in a mount namespace of
+# this one command, so nothing stays behind and several can run side by side.
+in_root() {
+	local root=${IN_ROOT:-$ROOT}
+	# shellcheck disable=SC2016 # expanded by the inner shell
+	unshare --mount --propagation private -- bash -euc '
+		root=$1 top=$2 cache=$3 here=$PWD
+		shift 3
+		for d in /proc /dev /sys "$top" "$cache"; do
+			mkdir -p "$root$d"
+			mount --rbind "$d" "$root$d"
+		done
+		if [ -e /etc/resolv.conf ]; then
+			[ -e "$root/etc/resolv.conf" ] || : >"$root/etc/resolv.conf"
+			mount --bind "$(readlink -f /etc/resolv.conf)" "$root/etc/resolv.conf"
+		fi
+		case $here/ in "$top"/* | "$cache"/*) ;; *) here=$top ;; esac
+		exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+			HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" DEBIAN_FRONTEND=noninteractive \
+			${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+			chroot "$root" sh -c "cd \"\$1\" && shift && exec \"\$@\"" sh "$here" "$@"
+	' bash "$root" "$SIW_TOP" "$SIW_CACHE" "$@"
+}
+
+# is_cached DIR: whether that directory of the cache is there and complete.
+is_cached() { [ -e "$1/.siw-complete" ]; }
+
+# make_cached DIR CMD...: have CMD fill DIR, once; others wait meanwhile. DIR has
+# its real name from the start, as a kernel build records its own path; a mark
+# tells that it is complete, and what an interrupted run left is thrown away.
+make_cached() {
+	local dir=$1
+	shift
+	is_cached "$dir" && return
+	[ "$(id -u)" -eq 0 ] || die "must be root to make $dir"
+	mkdir -p "$SIW_CACHE"
+	exec 9>"$dir.lock"
+	flock -n 9 || {
+		say "==> Waiting for another process that makes $(basename "$dir")"
+		flock 9
+	}
+	if ! is_cached "$dir"; then
+		rm -rf --one-file-system "$dir"
+		mkdir "$dir"
+		"$@" "$dir"
+		touch "$dir/.siw-complete"
+	fi
+	exec 9>&-
+}
