@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C API: what bindgen makes of `include/siw_bindings.h`.
+//!
+//! Private to [`crate::kapi`], as `rust/bindings` is to the kernel crate. A type that is complete
+//! in the kernel crate's bindings is that very type here.
+
+#![allow(
+    clippy::all,
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn,
+    reason = "generated code"
+)]
+
+pub(super) use kernel::bindings::*;
+use kernel::ffi;
+use pin_init::MaybeZeroable;
+
+// What `rust/bindgen_parameters` of the kernel leaves to us.
+type __kernel_size_t = usize;
+type __kernel_ssize_t = isize;
+type __kernel_ptrdiff_t = isize;
+
+include!(env!("SIW_BINDINGS"));
