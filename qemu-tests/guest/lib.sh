@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the agent and the cases share, sourced in the guests.
+
+# The two guests' addresses on eth0, and the other guest's.
+A4=10.77.0.1 B4=10.77.0.2
+A6=fd77::1 B6=fd77::2
+if [ "${GUEST:-a}" = a ]; then
+	MY4=$A4 MY6=$A6 PEER4=$B4 PEER6=$B6
+else
+	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6
+fi
+DRIVER=$(cut -d' ' -f1 /run/driver 2>/dev/null)
+DEV=siw0
+[ "$DRIVER" != rxe ] || DEV=rxe0
+export DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
+
+# network_up: the network as every case finds it.
+network_up() {
+	local link ns
+	for ns in $(ip netns list | awk '{ print $1 }'); do ip netns del "$ns"; done
+	for link in $(ls /sys/class/net); do
+		case $link in lo | eth0) ;; *) ip link del "$link" 2>/dev/null || true ;; esac
+	done
+	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+	ip link set lo up
+	ip link set eth0 mtu 1500 up
+	ip addr replace "$MY4/24" dev eth0
+	ip addr replace "$MY6/64" dev eth0 nodad
+}
+
+# load_driver DRIVER [PARAM=VALUE...]: load it and put its device on eth0; DRIVER is
+# siw (ours), c-siw, rxe or none.
+load_driver() {
+	local driver=$1
+	echo "$@" >/run/driver
+	case $driver in
+	none) return ;;
+	rxe)
+		modprobe rdma_rxe
+		rdma link add rxe0 type rxe netdev eth0
+		;;
+	*)
+		insert_driver
+		rdma link add siw0 type siw netdev eth0
+		;;
+	esac
+}
+
+# insert_driver: insmod, as load_driver did it, for cases that unload in between.
+# C siw has no parameters: it gets none.
+insert_driver() {
+	local driver params
+	read -r driver params </run/driver
+	[ "$driver" != c-siw ] || params=
+	# shellcheck disable=SC2086 # words
+	insmod "$OUT/mod/$driver.ko" $params
+}
+
+# unload_driver: the end of every case. All objects of dead programs must be gone,
+# and the module must go with its links still there.
+unload_driver() {
+	local module left tries=100
+	for module in siw rdma_rxe; do
+		[ -d "/sys/module/$module" ] || continue
+		while left=$(rdma resource show | grep -E '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'); do
+			if [ $((tries -= 1)) -eq 0 ]; then
+				echo "left behind: $left"
+				return 1
+			fi
+			sleep 0.1
+		done
+		rmmod "$module"
+	done
+}
+
+# signal NAME: tell the other guest. await NAME [SECONDS]: until it signalled NAME.
+signal() { echo "event $1" >&3; }
+await() {
+	local fifo=/run/event/$1 fd
+	[ -p "$fifo" ] || mkfifo "$fifo" 2>/dev/null || true
+	exec {fd}<>"$fifo"
+	read -rt "${2:-120}" -u "$fd" || {
+		echo "no event $1 from the other guest" >&2
+		return 1
+	}
+	exec {fd}>&-
+}
+
+# both NAME: go on when both guests are here.
+both() {
+	signal "$1"
+	await "$1" "${2:-120}"
+}
+
+# until_true SECONDS CMD...: retry CMD, for states that nothing announces.
+until_true() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || {
+			echo "not in time: $*" >&2
+			return 1
+		}
+		sleep 0.05
+	done
+}
+
+# listening [PORT]: someone listens, with rdma_cm, at that port.
+listening() { rdma resource show cm_id | grep -q "state LISTEN.*:${1:-}"; }
+
+# serve PORT EVENT CMD...: run a server to its end, telling the other guest with
+# EVENT when it listens.
+serve() {
+	local port=$1 event=$2 pid
+	shift 2
+	echo "+ $*"
+	"$@" &
+	pid=$!
+	until_true 60 listening_or_gone "$port" $pid
+	signal "$event"
+	wait $pid
+}
+
+listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
+
+# client EVENT CMD...: the other side of serve.
+client() {
+	await "$1"
+	shift
+	echo "+ $*"
+	"$@"
+}
