@@ -5,6 +5,7 @@
 //! Private to [`crate::kapi`], as `rust/bindings` is to the kernel crate. A type that is complete
 //! in the kernel crate's bindings is that very type here.
 
+#![doc(hidden)]
 #![allow(
     clippy::all,
     clippy::as_underscore,
