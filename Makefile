@@ -8,3 +8,51 @@ MAKEFLAGS += --no-print-directory
 modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree with Rust metadata
 	+@scripts/kmake module modules
 	@cp build/module/siw.ko siw.ko
+
+.PHONY: demo
+demo: ## two guests on the stock kernel do RDMA between them, all set-up included
+	@qemu-tests/demo
+
+.PHONY: test
+test: ## lints, host tests, then every case in the guests
+	@scripts/test
+
+.PHONY: lint
+lint: fmt-check clippy safety-audit shell-check ## all four checks of the sources
+
+.PHONY: clippy
+clippy: ## the kernel's lints, with warnings as errors
+	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
+
+.PHONY: fmt-check
+fmt-check: ## whether every Rust file is formatted as the kernel's are
+	@scripts/fmt --check
+
+.PHONY: fmt
+fmt: ## format every Rust file
+	@scripts/fmt
+
+.PHONY: safety-audit
+safety-audit: ## the layer rule and the comments on unsafe code
+	@scripts/in-root scripts/safety-audit
+
+.PHONY: shell-check
+shell-check: ## shellcheck over all shell scripts
+	@scripts/shell-check
+
+.PHONY: host-test
+host-test: ## the tests of rust/iwarp, on this machine
+	@scripts/host-test
+
+.PHONY: doc
+doc: ## the sources' documentation, private items included, in build/doc
+	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
+	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
+
+.PHONY: clean
+clean: ## remove all build products; the cache of the toolchain and the kernel stays
+	rm -rf build siw.ko
+
+.PHONY: help
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.* ## (.*)/  make \1\t\2/p' Makefile | expand -t 21
