@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! May this access be made? The checks every STag goes through before a byte is touched.
+//!
+//! They are made at every DDP segment over the whole of it, and again for later chunks (RFC 5041
+//! 7.1, RFC 5040 7.2 and 8.1.1). The order is fixed, so that a given mistake always gets the same
+//! answer: entry exists, valid, kind, protection domain, key, bounds, rights.
+
+use super::error::Error;
+use super::stag::Stag;
+
+/// Access rights, with the bit values of `enum ib_access_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Rights(pub u32);
+
+impl Rights {
+    /// Local read only, which every region has.
+    pub const NONE: Self = Self(0);
+    /// Local write.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Remote write.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Remote read.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Remote atomic operations.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Windows may be bound to the region.
+    pub const MW_BIND: Self = Self(1 << 4);
+    /// Offsets count from zero.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+
+    /// Whether all of `other` is there.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is there.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Remote write and remote atomics are only given with local write, as the core demands of user
+    /// regions.
+    pub const fn is_consistent(self) -> bool {
+        !self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC))
+            || self.contains(Self::LOCAL_WRITE)
+    }
+}
+
+/// What kind of table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Region of a user.
+    Mr,
+    /// Region registered by work requests.
+    FastMr,
+    /// All of memory, for the kernel's own use.
+    DmaMr,
+    /// Window of type 1, scoped to its PD.
+    Mw1,
+    /// Window of type 2B, scoped to a QP.
+    Mw2,
+}
+
+impl Kind {
+    /// Whether the entry is a window.
+    pub const fn is_window(self) -> bool {
+        matches!(self, Self::Mw1 | Self::Mw2)
+    }
+}
+
+/// Identity of a protection domain; compared, never looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PdId(pub u32);
+
+/// A table entry as the checks see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The whole tag, current key included.
+    pub stag: Stag,
+    /// Kind of entry.
+    pub kind: Kind,
+    /// Registered or bound, and not invalidated since.
+    pub valid: bool,
+    /// Owner.
+    pub pd: PdId,
+    /// Granted rights.
+    pub rights: Rights,
+    /// Tagged offset of the first byte; 0 if zero based.
+    pub base: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The only QP that may use it, for a window of type 2.
+    pub bound_qp: Option<u32>,
+    /// Windows bound to this region.
+    pub windows: u32,
+}
+
+/// The right an access needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Source of a Send or Write.
+    LocalRead,
+    /// Receive buffer, or sink of a Read; remote write implies it.
+    LocalWrite,
+    /// Source of the peer's Read.
+    RemoteRead,
+    /// Target of the peer's Write.
+    RemoteWrite,
+    /// A window is bound to it.
+    Bind,
+}
+
+/// What is being done, to choose the code and status of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessOp {
+    /// A work request of the SQ uses the memory, be it as source or as sink of a Read.
+    Send,
+    /// A receive work request uses the memory.
+    Recv,
+    /// The peer writes.
+    Write,
+    /// The peer answers our Read.
+    ReadResponse,
+    /// The peer reads.
+    ReadRequest,
+    /// The peer invalidates with a Send.
+    Invalidate,
+    /// The local user invalidates.
+    LocalInvalidate,
+    /// The local user registers.
+    Register,
+    /// The local user binds a window.
+    Bind,
+}
+
+/// An access to be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The tag that was given.
+    pub stag: Stag,
+    /// Tagged offset or address of the first byte.
+    pub to: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The right it takes.
+    pub need: Need,
+    /// PD of the QP, or of the SRQ the receive buffer came from.
+    pub pd: PdId,
+    /// Number of the QP.
+    pub qp: u32,
+}
+
+/// The rule an access breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessError {
+    /// No entry at this index.
+    UnknownStag,
+    /// The entry is not valid; for a registration, it still is.
+    NotValid,
+    /// The kind of entry does not allow this.
+    WrongKind,
+    /// The entry belongs to another PD.
+    WrongPd,
+    /// The window is bound to another QP.
+    WrongQp,
+    /// The key is an old or wrong one.
+    WrongKey,
+    /// Not inside the region.
+    Bounds,
+    /// Offset plus length does not fit 64 bits.
+    Wrap,
+    /// The right is not granted, or the rights asked for contradict each other.
+    Rights,
+    /// Windows are still bound to the region.
+    Windows,
+    /// The length is zero or more than was reserved.
+    Length,
+}
+
+impl AccessError {
+    /// The error of an operation that broke this rule.
+    pub const fn during(self, op: AccessOp) -> Error {
+        Error::Access { error: self, op }
+    }
+}
+
+/// Checks an access and returns its offset from the start of the region.
+///
+/// `region` is the entry at the index of the tag, if there is one. An access of length 0 is always
+/// allowed, whatever its tag (RFC 5041 7.1 and RFC 5040 7.2 forbid the check): it yields offset 0,
+/// and the caller need not look the entry up.
+pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessError> {
+    if access.len == 0 {
+        return Ok(0);
+    }
+    let region = region.ok_or(AccessError::UnknownStag)?;
+    if region.stag.index() != access.stag.index() {
+        return Err(AccessError::UnknownStag);
+    }
+    if !region.valid {
+        return Err(AccessError::NotValid);
+    }
+    let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
+    // Windows are for peers; the DMA region is for us.
+    if (region.kind.is_window() && !remote) || (region.kind == Kind::DmaMr && remote) {
+        return Err(AccessError::WrongKind);
+    }
+    check_owner(region, access.pd, access.qp)?;
+    if region.stag != access.stag {
+        return Err(AccessError::WrongKey);
+    }
+    let end = access.to.checked_add(access.len).ok_or(AccessError::Wrap)?;
+    let offset = access
+        .to
+        .checked_sub(region.base)
+        .ok_or(AccessError::Bounds)?;
+    match end.checked_sub(region.base) {
+        Some(offset_end) if offset_end <= region.len => {}
+        _ => return Err(AccessError::Bounds),
+    }
+    let granted = match access.need {
+        Need::LocalRead => true,
+        Need::LocalWrite => region
+            .rights
+            .intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE)),
+        Need::RemoteRead => region.rights.contains(Rights::REMOTE_READ),
+        Need::RemoteWrite => region.rights.contains(Rights::REMOTE_WRITE),
+        Need::Bind => region.rights.contains(Rights::MW_BIND),
+    };
+    if granted {
+        Ok(offset)
+    } else {
+        Err(AccessError::Rights)
+    }
+}
+
+fn check_owner(region: &Region, pd: PdId, qp: u32) -> Result<(), AccessError> {
+    if region.pd != pd {
+        return Err(AccessError::WrongPd);
+    }
+    match region.bound_qp {
+        Some(bound) if bound != qp => Err(AccessError::WrongQp),
+        _ => Ok(()),
+    }
+}
+
+/// What an allowed invalidation has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidate {
+    /// Make the entry invalid.
+    Now,
+    /// Nothing, it already is.
+    AlreadyFree,
+}
+
+/// Checks a Local Invalidate, or with `remote` a Send with Invalidate of the peer (RFC 5040 5.3 and
+/// 8.1.1).
+///
+/// Fast-register regions without windows and windows of type 2 can be invalidated; the peer must
+/// also have had a right to lose.
+pub fn check_invalidate(
+    region: Option<&Region>,
+    stag: Stag,
+    pd: PdId,
+    qp: u32,
+    remote: bool,
+) -> Result<Invalidate, AccessError> {
+    let region = region.ok_or(AccessError::UnknownStag)?;
+    if region.stag.index() != stag.index() {
+        return Err(AccessError::UnknownStag);
+    }
+    if !matches!(region.kind, Kind::FastMr | Kind::Mw2) {
+        return Err(AccessError::WrongKind);
+    }
+    check_owner(region, pd, qp)?;
+    if region.stag != stag {
+        return Err(AccessError::WrongKey);
+    }
+    if region.windows != 0 {
+        return Err(AccessError::Windows);
+    }
+    if !region.valid {
+        return Ok(Invalidate::AlreadyFree);
+    }
+    let remote_rights = Rights::REMOTE_READ
+        .union(Rights::REMOTE_WRITE)
+        .union(Rights::REMOTE_ATOMIC);
+    if remote && !region.rights.intersects(remote_rights) {
+        return Err(AccessError::Rights);
+    }
+    Ok(Invalidate::Now)
+}
+
+/// A fast registration (`IB_WR_REG_MR`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastReg {
+    /// Index of the entry and its new key.
+    pub stag: Stag,
+    /// Rights the entry will have.
+    pub rights: Rights,
+    /// Length of the mapped list in bytes.
+    pub len: u64,
+    /// Length reserved when the region was allocated.
+    pub max_len: u64,
+    /// PD of the QP.
+    pub pd: PdId,
+}
+
+/// Checks a fast registration. The key is the new one, so it is not compared.
+pub fn check_fast_reg(region: Option<&Region>, reg: &FastReg) -> Result<(), AccessError> {
+    let region = region.ok_or(AccessError::UnknownStag)?;
+    if region.stag.index() != reg.stag.index() {
+        return Err(AccessError::UnknownStag);
+    }
+    if region.kind != Kind::FastMr {
+        return Err(AccessError::WrongKind);
+    }
+    if region.pd != reg.pd {
+        return Err(AccessError::WrongPd);
+    }
+    if region.valid {
+        return Err(AccessError::NotValid);
+    }
+    if !reg.rights.is_consistent() {
+        return Err(AccessError::Rights);
+    }
+    if reg.len == 0 || reg.len > reg.max_len {
+        return Err(AccessError::Length);
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! iWARP without the I/O: RDMAP (RFC 5040), DDP (RFC 5041) and MPA (RFC 5044, RFC 6581) as data
+//! types and state machines.
+//!
+//! Layer L1 of the driver. Nothing here allocates, locks, sleeps, reads a clock or touches payload
+//! bytes: a caller hands in header bytes and numbers, and gets back decisions. The same sources are
+//! tested on the host with Cargo and compiled into the kernel module, where a panic is a crash. So
+//! every function is total: whatever a peer or a user program sends ends in a value or an
+//! [`error::Error`].
+//!
+//! Paths inside the crate are relative (`super::`), so it can also be included as a module of
+//! another crate.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs, unreachable_pub, rust_2018_idioms, non_ascii_idents)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unwrap_used
+    )
+)]
+
+pub mod access;
+pub mod error;
+pub mod mpa;
+pub mod qp_fsm;
+pub mod read_credits;
+pub mod retire;
+pub mod stag;
+pub mod stream_rx;
+pub mod stream_tx;
+pub mod tx_owner;
+pub mod wire;

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From a message to FPDUs: headers, sizes, pad, trailer, markers.
+//!
+//! Planning an FPDU changes nothing: [`TxMessage::fpdu`] says what comes next, the caller hands it
+//! to TCP, and then tells with [`TxMessage::commit`] and [`TxStream::sent`] that it went. So a stop
+//! for lack of space needs no undoing.
+
+use super::stag::Stag;
+use super::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
+use super::wire::mpa::{self, CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
+use super::wire::rdmap::{Header, ReadRequest, MAX_HEADER};
+use super::wire::terminate::Terminate;
+
+/// A message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Send, with its variants.
+    Send {
+        /// With solicited event.
+        se: bool,
+        /// STag the peer shall invalidate.
+        inv: Option<Stag>,
+    },
+    /// RDMA Write.
+    Write {
+        /// STag of the peer's buffer.
+        stag: Stag,
+        /// Offset in the peer's buffer.
+        to: u64,
+    },
+    /// RDMA Read Request.
+    ReadRequest(ReadRequest),
+    /// Read Response: the answer to a Read Request of the peer.
+    ReadResponse {
+        /// STag of the peer's sink.
+        stag: Stag,
+        /// Offset in the peer's sink.
+        to: u64,
+    },
+    /// Terminate: the last message of a stream.
+    Terminate(Terminate),
+}
+
+/// What a sender has to remember of a stream: the MSNs and, with markers, the position.
+#[derive(Clone, Debug)]
+pub struct TxStream {
+    crc: bool,
+    markers: bool,
+    /// Position in the marker interval of the next byte to be sent.
+    position: u16,
+    send_msn: u32,
+    read_msn: u32,
+    terminate_msn: u32,
+}
+
+impl TxStream {
+    /// A new stream, as negotiated.
+    pub const fn new(crc: bool, markers: bool) -> Self {
+        Self {
+            crc,
+            markers,
+            position: 0,
+            // The first message of every queue has MSN 1 (RFC 5041 4.3).
+            send_msn: 1,
+            read_msn: 1,
+            terminate_msn: 1,
+        }
+    }
+
+    /// Whether FPDUs carry a CRC. If not, the field is there and zero.
+    pub const fn crc(&self) -> bool {
+        self.crc
+    }
+
+    /// Whether markers are to be put in.
+    pub const fn markers(&self) -> bool {
+        self.markers
+    }
+
+    /// Starts a message of `len` payload bytes and gives it its MSN, so messages must be begun in
+    /// the order they are sent.
+    ///
+    /// A Read Request and a Terminate have no payload; `len` does not count for them.
+    pub fn begin(&mut self, message: Message, len: u32) -> TxMessage {
+        let (queue, len) = match message {
+            Message::Send { .. } => (Some(&mut self.send_msn), len),
+            Message::ReadRequest(_) => (Some(&mut self.read_msn), 0),
+            Message::Terminate(_) => (Some(&mut self.terminate_msn), 0),
+            Message::Write { .. } | Message::ReadResponse { .. } => (None, len),
+        };
+        let msn = queue.map(|next| {
+            let msn = *next;
+            *next = msn.wrapping_add(1);
+            msn
+        });
+        TxMessage {
+            message,
+            msn: msn.unwrap_or(0),
+            len,
+            sent: 0,
+            done: false,
+        }
+    }
+
+    /// Where markers go in the next FPDU; nowhere if none are wanted.
+    pub fn marker_plan(&self, fpdu: &Fpdu) -> MarkerPlan {
+        if self.markers {
+            MarkerPlan::new(self.position, fpdu.stream_len())
+        } else {
+            MarkerPlan::none()
+        }
+    }
+
+    /// Notes that `fpdu`, with the markers [`Self::marker_plan`] gave, has gone to TCP as a whole.
+    pub fn sent(&mut self, fpdu: &Fpdu) {
+        if !self.markers {
+            return;
+        }
+        let markers = self
+            .marker_plan(fpdu)
+            .remaining()
+            .saturating_mul(u32::from(MARKER_LEN));
+        let end = u32::from(self.position)
+            .wrapping_add(fpdu.stream_len())
+            .wrapping_add(markers);
+        // The interval is a power of two, so the wrap above does no harm.
+        self.position =
+            u16::try_from(end & u32::from(MARKER_INTERVAL.wrapping_sub(1))).unwrap_or(0);
+    }
+}
+
+/// A message on its way: can be stopped and taken up again after any FPDU.
+#[derive(Clone, Debug)]
+pub struct TxMessage {
+    message: Message,
+    msn: u32,
+    len: u32,
+    sent: u32,
+    done: bool,
+}
+
+impl TxMessage {
+    /// The next FPDU with a ULPDU of at most `mulpdu` bytes; `None` when all have been committed.
+    ///
+    /// `mulpdu` may differ from call to call. A header that does not fit still goes out whole: no
+    /// header is longer than the least MULPDU.
+    pub fn fpdu(&self, mulpdu: u16) -> Option<Fpdu> {
+        if self.done {
+            return None;
+        }
+        let header = self.header();
+        let room = max_payload(header.len(), mulpdu);
+        let left = self.len.saturating_sub(self.sent);
+        let len = u16::try_from(left).unwrap_or(u16::MAX).min(room);
+        let last = u32::from(len) == left;
+        let mut bytes = [0; MAX_HEADER_LEN];
+        // Cannot fail: the array holds any header. Still, no panic if it does.
+        let header_len = header.emit(len, last, &mut bytes).ok()?;
+        Some(Fpdu {
+            bytes,
+            header_len: u16::try_from(header_len).ok()?,
+            offset: self.sent,
+            len,
+            last,
+        })
+    }
+
+    fn header(&self) -> Header {
+        let untagged = |qn, mo| Untagged {
+            qn,
+            msn: self.msn,
+            mo,
+        };
+        let tagged = |stag, to: u64| Tagged {
+            stag,
+            to: to.wrapping_add(u64::from(self.sent)),
+        };
+        match self.message {
+            Message::Send { se, inv } => Header::Send {
+                se,
+                inv,
+                ddp: untagged(QN_SEND, self.sent),
+            },
+            Message::Write { stag, to } => Header::Write(tagged(stag, to)),
+            Message::ReadResponse { stag, to } => Header::ReadResponse(tagged(stag, to)),
+            Message::ReadRequest(read) => Header::ReadRequest(untagged(QN_READ, 0), read),
+            Message::Terminate(term) => Header::Terminate(untagged(QN_TERMINATE, 0), term),
+        }
+    }
+
+    /// Notes that `fpdu`, the last one [`Self::fpdu`] gave, has been handed to TCP.
+    pub fn commit(&mut self, fpdu: &Fpdu) {
+        self.sent = self.sent.saturating_add(u32::from(fpdu.len));
+        self.done = fpdu.last;
+    }
+
+    /// Whether all of it has been committed.
+    pub const fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Payload bytes committed so far.
+    pub const fn offset(&self) -> u32 {
+        self.sent
+    }
+
+    /// Payload bytes in all.
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no payload.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What is being sent.
+    pub const fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// MSN of an untagged message, `None` for a tagged one.
+    pub const fn msn(&self) -> Option<u32> {
+        match self.message {
+            Message::Write { .. } | Message::ReadResponse { .. } => None,
+            _ => Some(self.msn),
+        }
+    }
+
+    /// Stream bytes the rest of the message takes, headers, pads and CRCs included, markers not.
+    pub fn cost(&self, mulpdu: u16) -> u64 {
+        if self.done {
+            return 0;
+        }
+        message_cost(
+            self.header().len(),
+            self.len.saturating_sub(self.sent),
+            mulpdu,
+        )
+    }
+}
+
+const MAX_HEADER_LEN: usize = 72;
+const _: () = assert!(MAX_HEADER == 72);
+
+/// One FPDU to be sent: header, a range of the message's payload, pad and CRC.
+#[derive(Clone, Debug)]
+pub struct Fpdu {
+    bytes: [u8; MAX_HEADER_LEN],
+    header_len: u16,
+    offset: u32,
+    len: u16,
+    last: bool,
+}
+
+impl Fpdu {
+    /// Header bytes, from the MPA length field on.
+    pub fn header(&self) -> &[u8] {
+        self.bytes
+            .get(..usize::from(self.header_len))
+            .unwrap_or(&[])
+    }
+
+    /// Offset of the payload in its message, and its length.
+    pub const fn payload(&self) -> (u32, u16) {
+        (self.offset, self.len)
+    }
+
+    /// Whether it ends its message.
+    pub const fn is_last(&self) -> bool {
+        self.last
+    }
+
+    fn ulpdu(&self) -> u16 {
+        self.header_len
+            .saturating_sub(LENGTH_LEN)
+            .saturating_add(self.len)
+    }
+
+    /// Pad bytes between payload and CRC, all zero.
+    pub fn pad(&self) -> u8 {
+        mpa::pad(self.ulpdu())
+    }
+
+    /// Bytes it takes in the stream, without markers.
+    pub fn stream_len(&self) -> u32 {
+        mpa::fpdu_len(self.ulpdu())
+    }
+
+    /// Pad and CRC field.
+    ///
+    /// `crc` is the CRC32c over header, payload, pad and the markers among them (RFC 5044 4.4), or
+    /// `None` for a stream without CRCs.
+    pub fn trailer(&self, crc: Option<u32>) -> Trailer {
+        let pad = usize::from(self.pad());
+        let mut bytes = [0; 7];
+        let len = pad.saturating_add(usize::from(CRC_LEN));
+        if let Some(field) = bytes.get_mut(pad..len) {
+            field.copy_from_slice(&crc_to_wire(crc.unwrap_or(0)));
+        }
+        Trailer { bytes, len }
+    }
+}
+
+/// The CRC field for a CRC32c: least significant octet first, as the digests of iSCSI (RFC 5044
+/// 4.4).
+pub const fn crc_to_wire(crc: u32) -> [u8; 4] {
+    crc.to_le_bytes()
+}
+
+/// The end of an FPDU.
+#[derive(Clone, Copy, Debug)]
+pub struct Trailer {
+    bytes: [u8; 7],
+    len: usize,
+}
+
+impl Trailer {
+    /// Its bytes: 4 to 7.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// Payload bytes that fit behind a header of `header_len` bytes (MPA length included) in a ULPDU of
+/// `mulpdu` bytes.
+///
+/// `mulpdu` is taken as within the limits of RFC 5044, so the result is never 0 and never makes a
+/// ULPDU above 64768 bytes.
+pub fn max_payload(header_len: u16, mulpdu: u16) -> u16 {
+    mulpdu
+        .clamp(mpa::MIN_MULPDU, MAX_ULPDU)
+        .saturating_sub(header_len.saturating_sub(LENGTH_LEN))
+}
+
+/// Stream bytes a message of `len` payload bytes takes in FPDUs of at most `mulpdu`, markers not
+/// included.
+pub fn message_cost(header_len: u16, len: u32, mulpdu: u16) -> u64 {
+    let room = max_payload(header_len, mulpdu);
+    let full_len = header_len.saturating_sub(LENGTH_LEN).saturating_add(room);
+    // `room` is never 0; and a message without payload still has one FPDU.
+    let full = len
+        .checked_sub(1)
+        .and_then(|last| last.checked_div(u32::from(room)))
+        .unwrap_or(0);
+    let tail = len.saturating_sub(full.saturating_mul(u32::from(room)));
+    let tail_ulpdu = header_len
+        .saturating_sub(LENGTH_LEN)
+        .saturating_add(u16::try_from(tail).unwrap_or(u16::MAX));
+    u64::from(full)
+        .saturating_mul(u64::from(mpa::fpdu_len(full_len)))
+        .saturating_add(u64::from(mpa::fpdu_len(tail_ulpdu)))
+}
+
+/// A marker of an FPDU (RFC 5044 4.2 and 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// It goes in front of this byte of the FPDU, counted without markers. The CRC goes over it
+    /// too.
+    pub at: u32,
+    /// Distance back to the FPDU's length field in the stream; 0 if the marker stands right before
+    /// it.
+    pub fpduptr: u16,
+}
+
+impl Marker {
+    /// The four bytes of the marker.
+    pub const fn bytes(self) -> [u8; 4] {
+        let [high, low] = self.fpduptr.to_be_bytes();
+        [0, 0, high, low]
+    }
+}
+
+/// The markers of one FPDU, in order.
+#[derive(Clone, Debug)]
+pub struct MarkerPlan {
+    /// Unmarked offset of the next marker.
+    next: u32,
+    /// Markers that stand behind the length field so far.
+    behind: u32,
+    len: u32,
+}
+
+impl MarkerPlan {
+    /// Bytes of FPDU between two markers.
+    const STEP: u16 = MARKER_INTERVAL - MARKER_LEN;
+
+    /// For an FPDU of `len` bytes that starts `position` bytes after a place where a marker is due.
+    fn new(position: u16, len: u32) -> Self {
+        let next = match position {
+            0 => 0,
+            _ => u32::from(MARKER_INTERVAL.saturating_sub(position)),
+        };
+        Self {
+            next,
+            behind: 0,
+            len,
+        }
+    }
+
+    const fn none() -> Self {
+        Self {
+            next: 0,
+            behind: 0,
+            len: 0,
+        }
+    }
+
+    /// How many markers are left.
+    pub fn remaining(&self) -> u32 {
+        match self.len.checked_sub(self.next) {
+            None => 0,
+            Some(span) => span.div_ceil(u32::from(Self::STEP)),
+        }
+    }
+}
+
+impl Iterator for MarkerPlan {
+    type Item = Marker;
+
+    fn next(&mut self) -> Option<Marker> {
+        if self.next >= self.len {
+            return None;
+        }
+        let at = self.next;
+        let distance = at.saturating_add(self.behind.saturating_mul(u32::from(MARKER_LEN)));
+        if at != 0 {
+            self.behind = self.behind.saturating_add(1);
+        }
+        self.next = at.saturating_add(u32::from(Self::STEP));
+        Some(Marker {
+            at,
+            fpduptr: u16::try_from(distance).unwrap_or(u16::MAX & !3),
+        })
+    }
+}

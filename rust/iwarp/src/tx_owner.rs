@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who may send on a queue pair: one `u32` that passes from hand to hand, instead of a lock.
+//!
+//! TCP calls back into the driver from inside the driver's own send, so no spinlock can be held
+//! across it. Instead a queue pair has at most one owner at a time: the context that changed the
+//! word to `DIRECT` (a poster that sends at once) or `RUNNING` (a datamover). Everybody else leaves
+//! a note, the `KICK` bit, and goes on. The functions are pure; the caller loads the word, applies
+//! one of them and tries to store the result by compare-and-exchange, again with the fresh value
+//! until it succeeds, and then does the action.
+//!
+//! The exchange must be a full barrier, and must be made even if the new value equals the old. For
+//! [`kick`] it orders "work published" before "word read"; for [`leave`] it orders "`KICK` cleared"
+//! before "queues read again". Without it both sides could miss each other.
+
+/// State of the word when a queue pair is made: nothing may be sent until [`Wake::Open`].
+pub const INITIAL: u32 = PAUSED_HOLD;
+
+const IDLE: u32 = 0;
+const DIRECT: u32 = 1;
+const QUEUED: u32 = 2;
+const RUNNING: u32 = 3;
+const PAUSED_SPACE: u32 = 4;
+const PAUSED_BLOCKED: u32 = 5;
+const PAUSED_HOLD: u32 = 6;
+const STOPPED: u32 = 7;
+const PHASE: u32 = 0xff;
+/// Something happened while the owner was at work: it must look once more before it leaves.
+const KICK: u32 = 1 << 8;
+/// The owner, or the mover that has the queue pair on its list, must give up.
+const STOP: u32 = 1 << 9;
+
+/// The word, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// No owner, no work.
+    Idle,
+    /// A poster is sending.
+    Direct,
+    /// On a mover's list.
+    Queued,
+    /// A mover is sending.
+    Running,
+    /// No owner: TCP has no space.
+    PausedSpace,
+    /// No owner: the work request at the head of the SQ has to wait for a Read or a registration.
+    PausedBlocked,
+    /// No owner: the stream is not up, or the peer has to send first.
+    PausedHold,
+    /// Nobody will send any more.
+    Stopped,
+}
+
+/// The phase of `word`.
+pub const fn phase(word: u32) -> Phase {
+    match word & PHASE {
+        IDLE => Phase::Idle,
+        DIRECT => Phase::Direct,
+        QUEUED => Phase::Queued,
+        RUNNING => Phase::Running,
+        PAUSED_SPACE => Phase::PausedSpace,
+        PAUSED_BLOCKED => Phase::PausedBlocked,
+        PAUSED_HOLD => Phase::PausedHold,
+        _ => Phase::Stopped,
+    }
+}
+
+/// Whether the owner is asked to give up. It should look between FPDUs, and then [`leave`].
+pub const fn is_stopping(word: u32) -> bool {
+    word & STOP != 0
+}
+
+/// What to do after the exchange succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing; whoever owns the queue pair, or will, takes care.
+    None,
+    /// You are the owner now: send, then [`leave`].
+    Run,
+    /// Put the queue pair on a mover's list, with a reference, and wake the mover.
+    Enqueue,
+    /// You are still the owner: look for work again.
+    Again,
+    /// You are no longer the owner. After [`Leave::Space`]: test the space once more, and if there
+    /// is some, kick with [`Wake::Space`].
+    Released,
+    /// The word is, or has just become, stopped: wake who waits for it. A mover drops its
+    /// reference.
+    Stopped,
+    /// To [`stop`]: an owner or a mover will get to it; wait for it.
+    Wait,
+}
+
+/// A transition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The word to store.
+    pub next: u32,
+    /// What to do once it is stored.
+    pub action: Action,
+}
+
+const fn to(next: u32, action: Action) -> Step {
+    Step { next, action }
+}
+
+/// Why somebody kicks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A work request was posted.
+    Post,
+    /// A Read Request of the peer is to be answered.
+    ReadRequest,
+    /// TCP has space again, above the threshold.
+    Space,
+    /// A Read finished or a registration is done: the head of the SQ may go on.
+    Unblock,
+    /// The stream is up; for a responder, the first FPDU has come in.
+    Open,
+}
+
+/// Sees to it that work gets done. With `direct` the caller offers to do it itself.
+pub const fn kick(word: u32, wake: Wake, direct: bool) -> Step {
+    if is_stopping(word) {
+        return to(word, Action::None);
+    }
+    let start = match word & PHASE {
+        DIRECT | RUNNING => return to(word | KICK, Action::None),
+        IDLE => matches!(wake, Wake::Post | Wake::ReadRequest),
+        PAUSED_SPACE => matches!(wake, Wake::Space),
+        // A fence holds the SQ only. Responses must flow, or two peers with full ORQs wait for each
+        // other.
+        PAUSED_BLOCKED => matches!(wake, Wake::Unblock | Wake::ReadRequest),
+        PAUSED_HOLD => matches!(wake, Wake::Open),
+        _ => false,
+    };
+    match (start, direct) {
+        (false, _) => to(word, Action::None),
+        (true, true) => to(DIRECT, Action::Run),
+        (true, false) => to(QUEUED, Action::Enqueue),
+    }
+}
+
+/// A mover has taken the queue pair off its list.
+pub const fn take(word: u32) -> Step {
+    match (word & PHASE, is_stopping(word)) {
+        (QUEUED, false) => to(RUNNING, Action::Run),
+        (QUEUED, true) => to(STOPPED, Action::Stopped),
+        // Not ours: only a queued word may be on a list.
+        _ => to(word, Action::None),
+    }
+}
+
+/// Why the owner leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// All work is done.
+    Idle,
+    /// TCP has no space. Before this, the owner sets `SOCK_NOSPACE`, makes it visible and tests
+    /// again.
+    Space,
+    /// Only blocked work is left.
+    Blocked,
+    /// There is work, but nothing may be sent yet.
+    Hold,
+    /// The turn is over.
+    Budget,
+}
+
+/// The owner wants to leave.
+pub const fn leave(word: u32, why: Leave) -> Step {
+    if !matches!(word & PHASE, DIRECT | RUNNING) {
+        return to(word, Action::None);
+    }
+    if is_stopping(word) {
+        return to(STOPPED, Action::Stopped);
+    }
+    // Queued means it will be looked at again anyway, so the note has served.
+    if matches!(why, Leave::Budget) {
+        return to(QUEUED, Action::Enqueue);
+    }
+    if word & KICK != 0 {
+        return to(word & PHASE, Action::Again);
+    }
+    let next = match why {
+        Leave::Idle => IDLE,
+        Leave::Space => PAUSED_SPACE,
+        Leave::Blocked => PAUSED_BLOCKED,
+        Leave::Hold => PAUSED_HOLD,
+        Leave::Budget => QUEUED,
+    };
+    to(next, Action::Released)
+}
+
+/// Ends all sending, for good. After [`Action::Wait`] the caller waits until [`phase`] is
+/// [`Phase::Stopped`].
+pub const fn stop(word: u32) -> Step {
+    match word & PHASE {
+        DIRECT | RUNNING | QUEUED => to(word | STOP, Action::Wait),
+        _ => to(STOPPED, Action::Stopped),
+    }
+}
