@@ -10,7 +10,7 @@ modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree 
 	@cp build/module/siw.ko siw.ko
 
 .PHONY: demo
-demo: ## two guests on the stock kernel do RDMA between them, all set-up included
+demo: modules ## two guests on the stock kernel do RDMA between them, all set-up included
 	@qemu-tests/demo
 
 .PHONY: test
@@ -18,7 +18,7 @@ test: ## lints, host tests, then every case in the guests
 	@scripts/test
 
 .PHONY: lint
-lint: fmt-check clippy safety-audit shell-check ## all four checks of the sources
+lint: fmt-check clippy safety-audit shell-check ## these four checks of the sources
 
 .PHONY: clippy
 clippy: ## the kernel's lints, with warnings as errors
