@@ -18,7 +18,7 @@ test: ## lints, host tests, then every case in the guests
 	@scripts/test
 
 .PHONY: lint
-lint: fmt-check clippy safety-audit shell-check ## these four checks of the sources
+lint: fmt-check clippy safety-audit checkpatch shell-check ## these checks of the sources
 
 .PHONY: clippy
 clippy: ## the kernel's lints, with warnings as errors
@@ -35,6 +35,10 @@ fmt: ## format every Rust file
 .PHONY: safety-audit
 safety-audit: ## the layer rule and the comments on unsafe code
 	@scripts/in-root scripts/safety-audit
+
+.PHONY: checkpatch
+checkpatch: ## the kernel's checkpatch over the C files
+	@scripts/checkpatch
 
 .PHONY: shell-check
 shell-check: ## shellcheck over all shell scripts
