@@ -105,7 +105,7 @@ const fn to(next: u32, action: Action) -> Step {
 }
 
 /// Why somebody kicks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// A work request was posted.
     Post,
@@ -152,7 +152,7 @@ pub const fn take(word: u32) -> Step {
 }
 
 /// Why the owner leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leave {
     /// All work is done.
     Idle,

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The access checks: every rule alone, the order among them, and the edges.
+
+mod common;
+
+use common::{region, Rng, BASE, PD, QP};
+use iwarp::access::{
+    check, check_fast_reg, check_invalidate, Access, AccessError, AccessOp, FastReg, Invalidate,
+    Kind, Need, PdId, Region, Rights,
+};
+use iwarp::error::{QpEvent, WcStatus};
+use iwarp::stag::Stag;
+
+const LEN: u64 = 0x1000;
+const NEEDS: [Need; 5] = [
+    Need::LocalRead,
+    Need::LocalWrite,
+    Need::RemoteRead,
+    Need::RemoteWrite,
+    Need::Bind,
+];
+
+fn good() -> Region {
+    region(LEN)
+}
+
+fn access(to: u64, len: u64, need: Need) -> Access {
+    Access {
+        stag: good().stag,
+        to,
+        len,
+        need,
+        pd: PD,
+        qp: QP,
+    }
+}
+
+fn write(to: u64, len: u64) -> Result<u64, AccessError> {
+    check(Some(&good()), &access(to, len, Need::RemoteWrite))
+}
+
+#[test]
+fn bounds_to_the_byte() {
+    assert_eq!(write(BASE, LEN), Ok(0));
+    assert_eq!(write(BASE + LEN - 1, 1), Ok(LEN - 1));
+    assert_eq!(write(BASE, LEN + 1), Err(AccessError::Bounds));
+    assert_eq!(write(BASE + 1, LEN), Err(AccessError::Bounds));
+    assert_eq!(write(BASE - 1, 1), Err(AccessError::Bounds));
+    assert_eq!(write(BASE - 1, 2), Err(AccessError::Bounds));
+    assert_eq!(write(BASE + LEN, 1), Err(AccessError::Bounds));
+    assert_eq!(write(0, 1), Err(AccessError::Bounds));
+    assert_eq!(write(u64::MAX, 1), Err(AccessError::Wrap));
+    assert_eq!(write(u64::MAX - 7, 8), Err(AccessError::Wrap));
+    assert_eq!(write(u64::MAX - 8, 8), Err(AccessError::Bounds));
+    assert_eq!(write(BASE, u64::MAX), Err(AccessError::Wrap));
+    // All of memory, and a region at its very end.
+    let dma = Region {
+        kind: Kind::DmaMr,
+        base: 0,
+        len: u64::MAX,
+        ..good()
+    };
+    let local = |region: &Region, to, len| check(Some(region), &access(to, len, Need::LocalWrite));
+    assert_eq!(local(&dma, u64::MAX - 9, 9), Ok(u64::MAX - 9));
+    assert_eq!(local(&dma, u64::MAX - 9, 10), Err(AccessError::Wrap));
+    let last = Region {
+        base: u64::MAX - 10,
+        len: 10,
+        ..good()
+    };
+    assert_eq!(local(&last, u64::MAX - 10, 10), Ok(0));
+    assert_eq!(local(&last, u64::MAX - 5, 6), Err(AccessError::Wrap));
+}
+
+/// Against the obvious arithmetic in 128 bits.
+#[test]
+fn bounds_at_random() {
+    let mut rng = Rng::new(3);
+    let edge = |rng: &mut Rng| match rng.below(4) {
+        0 => rng.below(20),
+        1 => u64::MAX - rng.below(20),
+        2 => BASE + rng.below(40),
+        _ => rng.next(),
+    };
+    for _ in 0..200_000 {
+        let region = Region {
+            base: edge(&mut rng),
+            len: edge(&mut rng),
+            ..good()
+        };
+        let (to, len) = (edge(&mut rng), edge(&mut rng));
+        let got = check(Some(&region), &access(to, len, Need::LocalRead));
+        let (b, l, t, n) = (
+            u128::from(region.base),
+            u128::from(region.len),
+            u128::from(to),
+            u128::from(len),
+        );
+        let expected = if len == 0 {
+            Ok(0)
+        } else if t + n > u128::from(u64::MAX) {
+            Err(AccessError::Wrap)
+        } else if t < b || t + n > b + l {
+            Err(AccessError::Bounds)
+        } else {
+            Ok(to - region.base)
+        };
+        assert_eq!(got, expected, "{region:?} {to:#x} {len:#x}");
+    }
+}
+
+#[test]
+fn nothing_is_checked_for_length_zero() {
+    let mut a = access(u64::MAX, 0, Need::RemoteWrite);
+    a.stag = Stag(0);
+    a.pd = PdId(99);
+    assert_eq!(check(None, &a), Ok(0));
+    let dead = Region {
+        valid: false,
+        ..good()
+    };
+    assert_eq!(check(Some(&dead), &a), Ok(0));
+}
+
+#[test]
+fn rules_and_their_order() {
+    // Each breaks a rule and those after it: the first counts.
+    let a = |to: u64| access(to, 8, Need::RemoteWrite);
+    let mut region = good();
+    let mut bad = a(u64::MAX);
+    region.rights = Rights::NONE;
+    assert_eq!(check(Some(&region), &a(BASE)), Err(AccessError::Rights));
+    assert_eq!(
+        check(Some(&region), &a(BASE + LEN)),
+        Err(AccessError::Bounds)
+    );
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::Wrap));
+    bad.stag = good().stag.with_key(0x57);
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::WrongKey));
+    region.bound_qp = Some(QP + 1);
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::WrongQp));
+    region.pd = PdId(8);
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::WrongPd));
+    region.kind = Kind::DmaMr;
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::WrongKind));
+    region.valid = false;
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::NotValid));
+    bad.stag = Stag::new(0x1235, 0x56).unwrap();
+    assert_eq!(check(Some(&region), &bad), Err(AccessError::UnknownStag));
+    assert_eq!(check(None, &bad), Err(AccessError::UnknownStag));
+}
+
+#[test]
+fn rights() {
+    for bits in 0..64 {
+        let region = Region {
+            rights: Rights(bits),
+            ..good()
+        };
+        for need in NEEDS {
+            let allowed = match need {
+                Need::LocalRead => true,
+                Need::LocalWrite => bits & 3 != 0,
+                Need::RemoteWrite => bits & 2 != 0,
+                Need::RemoteRead => bits & 4 != 0,
+                Need::Bind => bits & 16 != 0,
+            };
+            let got = check(Some(&region), &access(BASE, 8, need));
+            let expected = if allowed {
+                Ok(0)
+            } else {
+                Err(AccessError::Rights)
+            };
+            assert_eq!(got, expected, "{bits:#x} {need:?}");
+        }
+    }
+}
+
+#[test]
+fn kinds() {
+    for kind in [Kind::Mr, Kind::FastMr, Kind::DmaMr, Kind::Mw1, Kind::Mw2] {
+        let region = Region {
+            kind,
+            rights: Rights(0x3f),
+            bound_qp: (kind == Kind::Mw2).then_some(QP),
+            ..good()
+        };
+        for need in NEEDS {
+            let remote = matches!(need, Need::RemoteRead | Need::RemoteWrite);
+            let allowed = match kind {
+                Kind::Mr | Kind::FastMr => true,
+                Kind::DmaMr => !remote,
+                Kind::Mw1 | Kind::Mw2 => remote,
+            };
+            let got = check(Some(&region), &access(BASE, 8, need));
+            assert_eq!(got.is_ok(), allowed, "{kind:?} {need:?}");
+        }
+    }
+}
+
+#[test]
+fn invalidation() {
+    let ask = |region: &Region, remote| check_invalidate(Some(region), good().stag, PD, QP, remote);
+    let fast = Region {
+        kind: Kind::FastMr,
+        ..good()
+    };
+    assert_eq!(ask(&fast, true), Ok(Invalidate::Now));
+    for kind in [Kind::Mr, Kind::DmaMr, Kind::Mw1] {
+        let region = Region { kind, ..good() };
+        assert_eq!(ask(&region, true), Err(AccessError::WrongKind));
+        assert_eq!(ask(&region, false), Err(AccessError::WrongKind));
+    }
+    let window = Region {
+        kind: Kind::Mw2,
+        bound_qp: Some(QP),
+        ..good()
+    };
+    assert_eq!(ask(&window, true), Ok(Invalidate::Now));
+    let other = Region {
+        bound_qp: Some(1),
+        ..window
+    };
+    assert_eq!(ask(&other, true), Err(AccessError::WrongQp));
+    let bound = Region { windows: 1, ..fast };
+    assert_eq!(ask(&bound, false), Err(AccessError::Windows));
+    let local = Region {
+        rights: Rights::LOCAL_WRITE,
+        ..fast
+    };
+    assert_eq!(ask(&local, true), Err(AccessError::Rights));
+    assert_eq!(ask(&local, false), Ok(Invalidate::Now));
+    let free = Region {
+        valid: false,
+        ..fast
+    };
+    assert_eq!(ask(&free, true), Ok(Invalidate::AlreadyFree));
+    let stale = check_invalidate(Some(&fast), good().stag.with_key(0), PD, QP, true);
+    assert_eq!(stale, Err(AccessError::WrongKey));
+    let foreign = check_invalidate(Some(&fast), good().stag, PdId(0), QP, true);
+    assert_eq!(foreign, Err(AccessError::WrongPd));
+    assert_eq!(
+        check_invalidate(None, good().stag, PD, QP, true),
+        Err(AccessError::UnknownStag)
+    );
+}
+
+#[test]
+fn registration() {
+    let free = Region {
+        kind: Kind::FastMr,
+        valid: false,
+        ..good()
+    };
+    let reg = FastReg {
+        stag: good().stag.with_key(0x99),
+        rights: Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE),
+        len: LEN,
+        max_len: LEN,
+        pd: PD,
+    };
+    let ask = |region: &Region, reg: &FastReg| check_fast_reg(Some(region), reg);
+    assert_eq!(ask(&free, &reg), Ok(()));
+    let busy = Region {
+        valid: true,
+        ..free
+    };
+    assert_eq!(ask(&busy, &reg), Err(AccessError::NotValid));
+    for kind in [Kind::Mr, Kind::DmaMr, Kind::Mw1, Kind::Mw2] {
+        assert_eq!(
+            ask(&Region { kind, ..free }, &reg),
+            Err(AccessError::WrongKind)
+        );
+    }
+    for (reg, error) in [
+        (FastReg { pd: PdId(1), ..reg }, AccessError::WrongPd),
+        (FastReg { len: 0, ..reg }, AccessError::Length),
+        (
+            FastReg {
+                len: LEN + 1,
+                ..reg
+            },
+            AccessError::Length,
+        ),
+        (
+            FastReg {
+                rights: Rights::REMOTE_WRITE,
+                ..reg
+            },
+            AccessError::Rights,
+        ),
+        (
+            FastReg {
+                rights: Rights::REMOTE_ATOMIC,
+                ..reg
+            },
+            AccessError::Rights,
+        ),
+        (
+            FastReg {
+                stag: Stag(0x7_7700),
+                ..reg
+            },
+            AccessError::UnknownStag,
+        ),
+    ] {
+        assert_eq!(ask(&free, &reg), Err(error));
+    }
+    assert_eq!(check_fast_reg(None, &reg), Err(AccessError::UnknownStag));
+}
+
+/// The table "event and result" of the design notes.
+#[test]
+fn codes() {
+    use AccessError::*;
+    use AccessOp as Op;
+    let code = |error: AccessError, op| {
+        let code = error.during(op).terminate().unwrap();
+        assert!(code.is_known());
+        (code.layer, code.etype, code.ecode)
+    };
+    for op in [Op::Write, Op::ReadResponse] {
+        for error in [UnknownStag, NotValid, WrongKey, WrongKind] {
+            assert_eq!(code(error, op), (1, 1, 0));
+        }
+        assert_eq!(code(WrongPd, op), (1, 1, 2));
+        assert_eq!(code(WrongQp, op), (1, 1, 2));
+        assert_eq!(code(Bounds, op), (1, 1, 1));
+        assert_eq!(code(Wrap, op), (1, 1, 3));
+        assert_eq!(code(Rights, op), (0, 1, 2));
+    }
+    for error in [UnknownStag, NotValid, WrongKey, WrongKind] {
+        assert_eq!(code(error, Op::ReadRequest), (0, 1, 0));
+    }
+    assert_eq!(code(Bounds, Op::ReadRequest), (0, 1, 1));
+    assert_eq!(code(Rights, Op::ReadRequest), (0, 1, 2));
+    assert_eq!(code(WrongPd, Op::ReadRequest), (0, 1, 3));
+    assert_eq!(code(WrongQp, Op::ReadRequest), (0, 1, 3));
+    assert_eq!(code(Wrap, Op::ReadRequest), (0, 1, 4));
+    for error in [UnknownStag, WrongKey, WrongKind, Windows] {
+        assert_eq!(code(error, Op::Invalidate), (0, 2, 9));
+    }
+    assert_eq!(code(WrongPd, Op::Invalidate), (0, 1, 9));
+    assert_eq!(code(WrongQp, Op::Invalidate), (0, 1, 9));
+    assert_eq!(code(Rights, Op::Invalidate), (0, 1, 2));
+    let all = [
+        UnknownStag,
+        NotValid,
+        WrongKind,
+        WrongPd,
+        WrongQp,
+        WrongKey,
+        Bounds,
+        Wrap,
+        Rights,
+        Windows,
+        Length,
+    ];
+    for error in all {
+        assert_eq!(code(error, Op::Recv), (1, 0, 0));
+        for op in [Op::Send, Op::LocalInvalidate, Op::Register, Op::Bind] {
+            assert_eq!(code(error, op), (0, 0, 0));
+        }
+        for (op, status, event) in [
+            (Op::Send, WcStatus::LocProtErr, QpEvent::Fatal),
+            (Op::Recv, WcStatus::LocProtErr, QpEvent::AccessErr),
+            (Op::Write, WcStatus::GeneralErr, QpEvent::AccessErr),
+            (Op::ReadResponse, WcStatus::LocProtErr, QpEvent::AccessErr),
+            (Op::ReadRequest, WcStatus::GeneralErr, QpEvent::AccessErr),
+            (Op::Invalidate, WcStatus::RemInvReqErr, QpEvent::ReqErr),
+            (Op::LocalInvalidate, WcStatus::LocQpOpErr, QpEvent::Fatal),
+            (Op::Register, WcStatus::LocQpOpErr, QpEvent::Fatal),
+            (Op::Bind, WcStatus::MwBindErr, QpEvent::Fatal),
+        ] {
+            assert_eq!(error.during(op).wc_status(), status);
+            assert_eq!(error.during(op).qp_event(), event);
+        }
+    }
+}

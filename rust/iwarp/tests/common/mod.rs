@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tests share: a CRC32c, a small random generator, a sender and a receiver in memory.
+
+#![allow(dead_code)] // Every test binary uses a part of it.
+
+use iwarp::access::{check, Access, AccessOp, Need as Right, PdId, Region};
+use iwarp::error::{Error, Result};
+use iwarp::stag::Stag;
+use iwarp::stream_rx::{Event, Need, ReadExpect, RxConfig, RxMachine, Segment};
+use iwarp::stream_tx::{Message, TxStream};
+use iwarp::wire::mpa::RtrSet;
+use iwarp::wire::rdmap::Header;
+
+/// CRC32c (Castagnoli), bit by bit: the polynomial and no table to get wrong.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 }
+        })
+    })
+}
+
+/// xorshift64*: the same numbers in every run.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Sends a message whole; the stream's bytes, markers included.
+pub fn send(tx: &mut TxStream, message: Message, payload: &[u8], mulpdu: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut msg = tx.begin(message, payload.len() as u32);
+    let cost = msg.cost(mulpdu);
+    let mut unmarked = 0;
+    while let Some(fpdu) = msg.fpdu(mulpdu) {
+        let (offset, len) = fpdu.payload();
+        let payload = &payload[offset as usize..][..usize::from(len)];
+        let mut body = fpdu.header().to_vec();
+        body.extend_from_slice(payload);
+        body.resize(body.len() + usize::from(fpdu.pad()), 0);
+        assert_eq!(body.len() + 4, fpdu.stream_len() as usize);
+        assert_eq!(fpdu.stream_len() % 4, 0);
+        unmarked += u64::from(fpdu.stream_len());
+
+        let plan: Vec<_> = tx.marker_plan(&fpdu).collect();
+        assert_eq!(plan.len(), tx.marker_plan(&fpdu).remaining() as usize);
+        let mut marked = Vec::new();
+        for (i, byte) in body.iter().enumerate() {
+            for marker in plan.iter().filter(|m| m.at as usize == i) {
+                marked.extend_from_slice(&marker.bytes());
+            }
+            marked.push(*byte);
+        }
+        for marker in plan.iter().filter(|m| m.at as usize == body.len()) {
+            marked.extend_from_slice(&marker.bytes());
+        }
+        let crc = tx.crc().then(|| crc32c(&marked));
+        let trailer = fpdu.trailer(crc);
+        assert_eq!(trailer.bytes().len(), usize::from(fpdu.pad()) + 4);
+        assert!(trailer.bytes()[..usize::from(fpdu.pad())]
+            .iter()
+            .all(|b| *b == 0));
+        marked.extend_from_slice(&trailer.bytes()[usize::from(fpdu.pad())..]);
+        out.extend_from_slice(&marked);
+
+        tx.sent(&fpdu);
+        msg.commit(&fpdu);
+    }
+    assert!(msg.is_done());
+    assert_eq!(cost, unmarked);
+    assert_eq!(msg.cost(mulpdu), 0);
+    out
+}
+
+/// A receiver with a little memory: what a driver does around the machine.
+pub struct Receiver {
+    pub rx: RxMachine,
+    /// The region peers write to, and its bytes.
+    pub region: Region,
+    pub memory: Vec<u8>,
+    /// Outstanding Reads, oldest first; their sink is the region.
+    pub orq: Vec<ReadExpect>,
+    /// Receive buffers left, and their size.
+    pub buffers: usize,
+    pub buffer_len: usize,
+    /// The message being received.
+    pub incoming: Vec<u8>,
+    pub events: Vec<Event>,
+    pub sends: Vec<Vec<u8>>,
+    pub error: Option<Error>,
+    crc: Vec<u8>,
+}
+
+pub const PD: PdId = PdId(7);
+pub const QP: u32 = 42;
+pub const BASE: u64 = 0x1_0000;
+
+pub fn region(len: u64) -> Region {
+    Region {
+        stag: Stag::new(0x1234, 0x56).unwrap(),
+        kind: iwarp::access::Kind::Mr,
+        valid: true,
+        pd: PD,
+        rights: iwarp::access::Rights::LOCAL_WRITE
+            .union(iwarp::access::Rights::REMOTE_WRITE)
+            .union(iwarp::access::Rights::REMOTE_READ),
+        base: BASE,
+        len,
+        bound_qp: None,
+        windows: 0,
+    }
+}
+
+impl Receiver {
+    pub fn new(crc: bool, rtr: RtrSet) -> Self {
+        Self {
+            rx: RxMachine::new(RxConfig { crc, rtr }),
+            region: region(0x1_0000),
+            memory: vec![0; 0x1_0000],
+            orq: Vec::new(),
+            buffers: 1000,
+            buffer_len: 0x4_0000,
+            incoming: Vec::new(),
+            events: Vec::new(),
+            sends: Vec::new(),
+            error: None,
+            crc: Vec::new(),
+        }
+    }
+
+    /// Takes in bytes of the stream, in whatever pieces they come.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        loop {
+            let result = match self.rx.need() {
+                Need::Stopped => return,
+                Need::Finish => self.finish(),
+                _ if bytes.is_empty() => return,
+                Need::Header(n) => {
+                    let (now, rest) = bytes.split_at(n.min(bytes.len()));
+                    bytes = rest;
+                    self.header(now)
+                }
+                Need::Payload(n) => {
+                    let (now, rest) = bytes.split_at((n as usize).min(bytes.len()));
+                    bytes = rest;
+                    self.payload(now)
+                }
+                Need::Trailer(n) => {
+                    let (now, rest) = bytes.split_at(n.min(bytes.len()));
+                    bytes = rest;
+                    self.rx.trailer(now)
+                }
+            };
+            if let Err(error) = result {
+                self.rx.stop();
+                self.error = Some(error);
+                assert_eq!(self.rx.need(), Need::Stopped);
+                return;
+            }
+        }
+    }
+
+    fn header(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(segment) = self.rx.fill(bytes)? else {
+            return Ok(());
+        };
+        assert_eq!(self.rx.segment(), Some(&segment));
+        self.crc = self.rx.header_bytes().to_vec();
+        self.judge(&segment)
+    }
+
+    fn judge(&mut self, segment: &Segment) -> Result<()> {
+        match segment.header {
+            Header::Send { .. } => {
+                if segment.first && !segment.rtr {
+                    self.incoming.clear();
+                    self.buffers = self.buffers.checked_sub(1).ok_or(Error::NoBuffer)?;
+                }
+                if segment.offset as usize + usize::from(segment.len) > self.buffer_len {
+                    return Err(Error::TooLong);
+                }
+            }
+            Header::Write(tagged) => {
+                self.access(tagged.stag, tagged.to, segment.len, AccessOp::Write)?;
+            }
+            Header::ReadResponse(tagged) => {
+                if segment.first {
+                    self.rx.match_response(self.orq.first().copied())?;
+                }
+                self.access(tagged.stag, tagged.to, segment.len, AccessOp::ReadResponse)?;
+            }
+            Header::ReadRequest(..) | Header::Terminate(..) => {}
+        }
+        Ok(())
+    }
+
+    fn access(&self, stag: Stag, to: u64, len: u16, op: AccessOp) -> Result<u64> {
+        let need = match op {
+            AccessOp::Write => Right::RemoteWrite,
+            _ => Right::LocalWrite,
+        };
+        let access = Access {
+            stag,
+            to,
+            len: u64::from(len),
+            need,
+            pd: PD,
+            qp: QP,
+        };
+        let entry = (stag.index() == self.region.stag.index()).then_some(&self.region);
+        check(entry, &access).map_err(|error| error.during(op))
+    }
+
+    fn payload(&mut self, bytes: &[u8]) -> Result<()> {
+        let segment = *self.rx.segment().unwrap();
+        let Need::Payload(left) = self.rx.need() else {
+            unreachable!()
+        };
+        let before = usize::from(segment.len) - left as usize;
+        match segment.header {
+            Header::Write(tagged) | Header::ReadResponse(tagged) => {
+                let at = (tagged.to - BASE) as usize + before;
+                self.memory[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            _ => self.incoming.extend_from_slice(bytes),
+        }
+        self.crc.extend_from_slice(bytes);
+        self.rx.advance(bytes.len() as u32)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let mut covered = std::mem::take(&mut self.crc);
+        covered.extend_from_slice(self.rx.pad_bytes());
+        let event = self.rx.finish(crc32c(&covered))?;
+        match event {
+            Event::Send { .. } => self.sends.push(std::mem::take(&mut self.incoming)),
+            Event::ReadResponse { .. } => {
+                self.orq.remove(0);
+            }
+            _ => {}
+        }
+        if event != Event::Partial {
+            self.events.push(event);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the markers out of a stream, and checks where they point: for a receiver that asked for
+/// them.
+pub fn unmark(stream: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut pointers = Vec::new();
+    for (i, chunk) in stream.chunks(512).enumerate() {
+        assert_eq!(chunk[..2], [0, 0]);
+        let pointer = usize::from(u16::from_be_bytes([chunk[2], chunk[3]]));
+        pointers.push((i * 512, pointer));
+        out.extend_from_slice(&chunk[4..]);
+    }
+    // Walk the FPDUs by their lengths and see where each starts in the marked stream.
+    let marked = |unmarked: usize| unmarked + 4 * (unmarked / 508 + 1);
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < out.len() {
+        starts.push(marked(at));
+        let ulpdu = u16::from_be_bytes([out[at], out[at + 1]]);
+        at += iwarp::wire::mpa::fpdu_len(ulpdu) as usize;
+    }
+    for (marker, pointer) in pointers {
+        if pointer == 0 {
+            assert!(starts.contains(&(marker + 4)), "marker at {marker}");
+        } else {
+            let last = starts.iter().rfind(|start| **start < marker).unwrap();
+            assert_eq!(*last, marker - pointer, "marker at {marker}");
+        }
+    }
+    out
+}

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Every mistake a peer can make in the stream: what it is called, what Terminate it gets, and that
+//! nothing of it is placed.
+
+mod common;
+
+use common::{crc32c, region, Receiver, BASE};
+use iwarp::access::{AccessError, AccessOp, Rights};
+use iwarp::error::{Error, TermCode};
+use iwarp::stag::Stag;
+use iwarp::stream_rx::{Event, Need, ReadExpect};
+use iwarp::wire::ddp::{Tagged, Untagged};
+use iwarp::wire::mpa::RtrSet;
+use iwarp::wire::rdmap::{Header, ReadRequest};
+use iwarp::wire::terminate::Terminate;
+
+fn read_request(len: u32) -> ReadRequest {
+    ReadRequest {
+        sink_stag: region(0).stag,
+        sink_to: BASE + 100,
+        len,
+        source_stag: Stag(0x9900),
+        source_to: 77,
+    }
+}
+
+/// One FPDU by hand.
+fn fpdu(header: &Header, payload: &[u8], last: bool) -> Vec<u8> {
+    let mut out = vec![0; 72];
+    let len = header.emit(payload.len() as u16, last, &mut out).unwrap();
+    out.truncate(len);
+    out.extend_from_slice(payload);
+    seal(out)
+}
+
+/// Pad and CRC for the front of an FPDU.
+fn seal(mut out: Vec<u8>) -> Vec<u8> {
+    out.resize(out.len().next_multiple_of(4), 0);
+    out.extend(crc32c(&out).to_le_bytes());
+    out
+}
+
+fn sent(qn: u32, msn: u32, mo: u32, len: usize, last: bool) -> Vec<u8> {
+    let ddp = Untagged { qn, msn, mo };
+    let header = Header::Send {
+        se: false,
+        inv: None,
+        ddp,
+    };
+    fpdu(&header, &vec![3; len], last)
+}
+
+fn tagged(response: bool, stag: Stag, to: u64, len: usize, last: bool) -> Vec<u8> {
+    let at = Tagged { stag, to };
+    let header = if response {
+        Header::ReadResponse(at)
+    } else {
+        Header::Write(at)
+    };
+    fpdu(&header, &vec![4; len], last)
+}
+
+/// Feeds FPDUs; the error of the last one and the Terminate it asks for.
+fn failure(rx: &mut Receiver, fpdus: &[Vec<u8>]) -> (Error, Terminate) {
+    for (i, fpdu) in fpdus.iter().enumerate() {
+        assert_eq!(rx.error, None, "before {i}");
+        rx.feed(fpdu);
+    }
+    let error = rx.error.expect("no error");
+    // Dead, and silent.
+    let events = rx.events.len();
+    rx.feed(&sent(0, 1, 0, 8, true));
+    assert_eq!((rx.rx.need(), rx.events.len()), (Need::Stopped, events));
+    assert_eq!(rx.rx.fill(&[0]), Err(Error::State));
+    assert_eq!(rx.rx.finish(0), Err(Error::State));
+    (error, rx.rx.terminate(error).expect("no Terminate"))
+}
+
+fn fails(fpdus: &[Vec<u8>], error: Error, code: (u8, u8, u8)) -> Terminate {
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    let (got, term) = failure(&mut rx, fpdus);
+    assert_eq!(got, error);
+    assert_eq!((term.code.layer, term.code.etype, term.code.ecode), code);
+    term
+}
+
+fn patched(mut fpdu: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
+    fpdu[at] = value;
+    fpdu
+}
+
+#[test]
+fn untagged_mistakes() {
+    let good = sent(0, 1, 0, 8, true);
+    let qn = fails(&[sent(1, 1, 0, 8, true)], Error::InvalidQn, (1, 2, 1));
+    assert_eq!(qn.ddp_len, Some(26));
+    assert_eq!(qn.ddp.unwrap().untagged().unwrap().qn, 1);
+    assert_eq!(qn.read, None);
+    fails(&[sent(3, 1, 0, 8, true)], Error::InvalidQn, (1, 2, 1));
+    fails(&[sent(0, 2, 0, 8, true)], Error::MsnRange, (1, 2, 3));
+    fails(&[sent(0, 0, 0, 8, true)], Error::MsnRange, (1, 2, 3));
+    fails(&[good.clone(), good.clone()], Error::MsnRange, (1, 2, 3));
+    fails(
+        &[good.clone(), sent(0, 3, 0, 8, true)],
+        Error::MsnRange,
+        (1, 2, 3),
+    );
+    fails(&[sent(0, 1, 4, 8, true)], Error::InvalidMo, (1, 2, 4));
+    let half = sent(0, 1, 0, 8, false);
+    fails(
+        &[half.clone(), sent(0, 1, 0, 8, true)],
+        Error::InvalidMo,
+        (1, 2, 4),
+    );
+    fails(
+        &[half.clone(), sent(0, 1, 12, 8, true)],
+        Error::InvalidMo,
+        (1, 2, 4),
+    );
+    fails(
+        &[half.clone(), sent(0, 2, 8, 8, true)],
+        Error::MsnRange,
+        (1, 2, 3),
+    );
+    // Another kind of Send in the middle of one.
+    let mut other = sent(0, 1, 8, 8, true);
+    other[3] = 0x45;
+    fails(&[half.clone(), other], Error::Opcode, (0, 2, 6));
+
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.buffers = 1;
+    rx.feed(&good);
+    let (error, term) = failure(&mut rx, &[sent(0, 2, 0, 8, true)]);
+    assert_eq!(
+        (error, term.code),
+        (Error::NoBuffer, TermCode::new(1, 2, 2))
+    );
+    assert!(term.ddp.is_some());
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.buffer_len = 15;
+    let (error, term) = failure(&mut rx, &[half, sent(0, 1, 8, 8, true)]);
+    assert_eq!((error, term.code), (Error::TooLong, TermCode::new(1, 2, 5)));
+}
+
+#[test]
+fn message_beyond_32_bits() {
+    // Not reachable with real bytes, so begin near the end: an MO that does not fit is caught
+    // before it could wrap.
+    let near = sent(0, 1, u32::MAX, 8, true);
+    fails(&[near], Error::InvalidMo, (1, 2, 4));
+}
+
+#[test]
+fn layout_mistakes() {
+    let good = sent(0, 1, 0, 8, true);
+    fails(
+        &[patched(good.clone(), 2, 0x42)],
+        Error::DdpVersion { tagged: false },
+        (1, 2, 6),
+    );
+    let write = tagged(false, region(0).stag, BASE, 8, true);
+    let term = fails(
+        &[patched(write.clone(), 2, 0xc0)],
+        Error::DdpVersion { tagged: true },
+        (1, 1, 4),
+    );
+    assert_eq!((term.ddp_len, term.ddp), (None, None));
+    fails(
+        &[patched(good.clone(), 3, 0x03)],
+        Error::RdmapVersion,
+        (0, 2, 5),
+    );
+    for opcode in 8..16 {
+        fails(
+            &[patched(good.clone(), 3, 0x40 | opcode)],
+            Error::Opcode,
+            (0, 2, 6),
+        );
+        let term = fails(
+            &[patched(write.clone(), 3, 0x40 | opcode)],
+            Error::Opcode,
+            (0, 2, 6),
+        );
+        assert_eq!(term.ddp.unwrap().tagged().unwrap().to, BASE);
+    }
+    // Tagged Send, untagged Write.
+    fails(&[patched(good.clone(), 2, 0xc1)], Error::Opcode, (0, 2, 6));
+    fails(&[patched(write.clone(), 2, 0x41)], Error::Opcode, (0, 2, 6));
+    // Shorter than a DDP header, down to nothing.
+    for len in 0..14 {
+        let fpdu = patched(patched(write.clone(), 0, 0), 1, len);
+        let term = fails(&[fpdu], Error::FpduLength, (2, 0, 3));
+        assert_eq!((term.ddp_len, term.ddp), (None, None));
+    }
+    for len in 0..18 {
+        fails(
+            &[patched(patched(good.clone(), 0, 0), 1, len)],
+            Error::FpduLength,
+            (2, 0, 3),
+        );
+    }
+    // A Read Request and a Terminate shorter than their headers.
+    let ddp = Untagged {
+        qn: 1,
+        msn: 1,
+        mo: 0,
+    };
+    let read = fpdu(&Header::ReadRequest(ddp, read_request(5)), &[], true);
+    for len in 18..46 {
+        fails(&[patched(read.clone(), 1, len)], Error::Short, (0, 2, 0xff));
+    }
+    for len in 18..22 {
+        fails(
+            &[patched(patched(good.clone(), 3, 0x47), 1, len)],
+            Error::Short,
+            (0, 2, 0xff),
+        );
+    }
+    // CRC: of the last byte of each part.
+    for at in [1, 19, 27, 31] {
+        let mut bad = sent(0, 1, 0, 8, true);
+        bad[at] ^= 0x10;
+        let mut rx = Receiver::new(true, RtrSet::NONE);
+        rx.feed(&bad);
+        if at >= 19 {
+            assert!(
+                matches!(rx.error, Some(Error::Crc | Error::InvalidMo)),
+                "{at}"
+            );
+        }
+        assert!(rx.events.is_empty());
+    }
+    let mut bad = sent(0, 1, 0, 8, true);
+    *bad.last_mut().unwrap() ^= 1;
+    let term = fails(&[bad.clone()], Error::Crc, (2, 0, 2));
+    assert_eq!(term, Terminate::bare(TermCode::new(2, 0, 2)));
+    // Without CRCs the field is not looked at.
+    let mut rx = Receiver::new(false, RtrSet::NONE);
+    rx.feed(&bad);
+    assert_eq!((rx.error, rx.events.len()), (None, 1));
+}
+
+#[test]
+fn read_request_mistakes() {
+    let ddp = |qn, msn, mo| Untagged { qn, msn, mo };
+    let read =
+        |d, payload: &[u8], last| fpdu(&Header::ReadRequest(d, read_request(5)), payload, last);
+    fails(
+        &[read(ddp(0, 1, 0), &[], true)],
+        Error::InvalidQn,
+        (1, 2, 1),
+    );
+    fails(&[read(ddp(1, 2, 0), &[], true)], Error::MsnRange, (1, 2, 3));
+    fails(
+        &[read(ddp(1, 1, 4), &[], true)],
+        Error::InvalidMo,
+        (1, 2, 4),
+    );
+    fails(
+        &[read(ddp(1, 1, 0), &[0; 4], true)],
+        Error::TooLong,
+        (1, 2, 5),
+    );
+    fails(&[read(ddp(1, 1, 0), &[], false)], Error::TooLong, (1, 2, 5));
+    let good = read(ddp(1, 1, 0), &[], true);
+    fails(&[good.clone(), good.clone()], Error::MsnRange, (1, 2, 3));
+
+    // A protection error found when the event is handled carries the request (RFC 5040 figure 10).
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.feed(&good);
+    let term = rx
+        .rx
+        .terminate(AccessError::Bounds.during(AccessOp::ReadRequest))
+        .unwrap();
+    assert_eq!(term.code, TermCode::new(0, 1, 1));
+    assert_eq!(term.ddp_len, Some(46));
+    assert_eq!(term.ddp.unwrap().untagged(), Some(ddp(1, 1, 0)));
+    assert_eq!(term.read, Some(read_request(5)));
+    let term = rx.rx.terminate(Error::NoReadSlot).unwrap();
+    assert_eq!((term.code, term.read), (TermCode::new(1, 2, 2), None));
+    assert_eq!(term.ddp.unwrap().untagged(), Some(ddp(1, 1, 0)));
+    // One for a bad Send with Invalidate carries no RDMA header.
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.feed(&sent(0, 1, 0, 8, true));
+    let term = rx
+        .rx
+        .terminate(AccessError::WrongPd.during(AccessOp::Invalidate))
+        .unwrap();
+    assert_eq!(term.code, TermCode::new(0, 1, 9));
+    assert!(term.ddp.is_some() && term.read.is_none());
+    // And a local one carries nothing.
+    let term = rx.rx.terminate(Error::LocalCatastrophic).unwrap();
+    assert_eq!(term, Terminate::bare(TermCode::new(0, 0, 0)));
+    assert_eq!(rx.rx.terminate(Error::Flushed), None);
+}
+
+#[test]
+fn write_mistakes() {
+    let stag = region(0).stag;
+    let denied = |error: AccessError| error.during(AccessOp::Write);
+    let end = BASE + 0x1_0000;
+    let len = 8;
+    for (fpdu, error, code) in [
+        (
+            tagged(false, Stag(0x55_0000), BASE, len, true),
+            AccessError::UnknownStag,
+            (1, 1, 0),
+        ),
+        (
+            tagged(false, stag.with_key(1), BASE, len, true),
+            AccessError::WrongKey,
+            (1, 1, 0),
+        ),
+        (
+            tagged(false, stag, BASE - 1, len, true),
+            AccessError::Bounds,
+            (1, 1, 1),
+        ),
+        (
+            tagged(false, stag, end - 7, len, true),
+            AccessError::Bounds,
+            (1, 1, 1),
+        ),
+        (
+            tagged(false, stag, u64::MAX - 6, len, true),
+            AccessError::Wrap,
+            (1, 1, 3),
+        ),
+    ] {
+        let term = fails(&[fpdu], denied(error), code);
+        assert_eq!(term.ddp_len, Some(22));
+        assert!(term.ddp.unwrap().tagged().is_some());
+        assert_eq!(term.read, None);
+    }
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.region.rights = Rights::LOCAL_WRITE;
+    let (error, term) = failure(&mut rx, &[tagged(false, stag, BASE, 8, true)]);
+    assert_eq!(
+        (error, term.code),
+        (denied(AccessError::Rights), TermCode::new(0, 1, 2))
+    );
+    assert!(rx.memory.iter().all(|b| *b == 0));
+    // A Write must go on where it was.
+    let first = tagged(false, stag, BASE, 8, false);
+    let other = tagged(false, stag.with_key(1), BASE + 8, 8, true);
+    fails(&[first.clone(), other], Error::WriteStag, (1, 1, 0));
+    let gap = tagged(false, stag, BASE + 9, 8, true);
+    fails(&[first.clone(), gap], Error::WriteBounds, (1, 1, 1));
+    let response = tagged(true, stag, BASE + 8, 8, true);
+    fails(&[first, response], Error::Opcode, (0, 2, 6));
+    // Without payload nothing of this counts.
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.feed(&tagged(false, Stag(0), u64::MAX, 0, true));
+    assert_eq!(rx.events, [Event::Write { len: 0 }]);
+}
+
+#[test]
+fn read_response_mistakes() {
+    let stag = region(0).stag;
+    let expecting = |len| {
+        let mut rx = Receiver::new(true, RtrSet::NONE);
+        rx.orq.push(ReadExpect {
+            stag,
+            to: BASE,
+            len,
+        });
+        rx
+    };
+    let is = |mut rx: Receiver, fpdus: &[Vec<u8>], error, code: (u8, u8, u8)| {
+        let (got, term) = failure(&mut rx, fpdus);
+        assert_eq!(got, error);
+        assert_eq!((term.code.layer, term.code.etype, term.code.ecode), code);
+        rx
+    };
+    fails(
+        &[tagged(true, stag, BASE, 8, true)],
+        Error::Opcode,
+        (0, 2, 6),
+    );
+    let other = stag.with_key(1);
+    is(
+        expecting(8),
+        &[tagged(true, other, BASE, 8, true)],
+        Error::ResponseStag,
+        (1, 1, 0),
+    );
+    for (to, len, last) in [
+        (BASE + 1, 8, true), // Other offset.
+        (BASE, 7, true),     // Too short.
+        (BASE, 9, true),     // Too long.
+        (BASE, 9, false),    // Too long, and goes on.
+    ] {
+        let rx = is(
+            expecting(8),
+            &[tagged(true, stag, to, len, last)],
+            Error::ResponseBounds,
+            (1, 1, 1),
+        );
+        assert!(rx.memory.iter().all(|b| *b == 0));
+        assert_eq!(rx.orq.len(), 1);
+    }
+    let half = tagged(true, stag, BASE, 4, false);
+    for (stag, to, len, error, code) in [
+        (other, BASE + 4, 4, Error::ResponseStag, (1, 1, 0)),
+        (stag, BASE + 5, 4, Error::ResponseBounds, (1, 1, 1)),
+        (stag, BASE + 4, 5, Error::ResponseBounds, (1, 1, 1)),
+        (stag, BASE + 4, 3, Error::ResponseBounds, (1, 1, 1)),
+    ] {
+        is(
+            expecting(8),
+            &[half.clone(), tagged(true, stag, to, len, true)],
+            error,
+            code,
+        );
+    }
+    // The sink was deregistered between two segments: nothing of the second is placed.
+    let mut rx = expecting(8);
+    rx.feed(&half);
+    rx.region.valid = false;
+    let gone = AccessError::NotValid.during(AccessOp::ReadResponse);
+    let rx = is(
+        rx,
+        &[tagged(true, stag, BASE + 4, 4, true)],
+        gone,
+        (1, 1, 0),
+    );
+    assert_eq!(rx.memory[..8], [4, 4, 4, 4, 0, 0, 0, 0]);
+    // An empty response answers an empty Read whatever its tag says.
+    let mut rx = expecting(0);
+    rx.feed(&tagged(true, Stag(1), 5, 0, true));
+    assert_eq!(rx.events, [Event::ReadResponse { len: 0 }]);
+}
+
+#[test]
+fn unmatched_response_goes_nowhere() {
+    // A driver that forgets `match_response` cannot place a byte.
+    let mut rx = Receiver::new(true, RtrSet::NONE).rx;
+    let fpdu = tagged(true, Stag(0x100), BASE, 8, true);
+    assert!(rx.fill(&fpdu[..16]).unwrap().is_some());
+    assert_eq!(rx.advance(8), Err(Error::State));
+    let mut rx = Receiver::new(true, RtrSet::NONE).rx;
+    let fpdu = tagged(true, Stag(0x100), BASE, 0, true);
+    assert!(rx.fill(&fpdu[..16]).unwrap().is_some());
+    assert_eq!(rx.trailer(&[0; 4]), Err(Error::State));
+}
+
+#[test]
+fn too_much_at_once() {
+    let mut rx = Receiver::new(true, RtrSet::NONE).rx;
+    assert_eq!(rx.need(), Need::Header(16));
+    assert_eq!(rx.fill(&[0; 17]), Err(Error::State));
+    let mut rx = Receiver::new(true, RtrSet::NONE).rx;
+    let fpdu = tagged(false, Stag(0x100), BASE, 8, true);
+    rx.fill(&fpdu[..16]).unwrap();
+    assert_eq!(rx.advance(9), Err(Error::State));
+}
+
+#[test]
+fn long_terminate() {
+    // More than any Terminate has: taken in, the rest is skipped.
+    let mut bytes = fpdu(
+        &Header::Terminate(
+            Untagged {
+                qn: 2,
+                msn: 1,
+                mo: 0,
+            },
+            Terminate::for_read(TermCode::new(0, 1, 0), 1, &read_request(9), 0),
+        ),
+        &[],
+        true,
+    );
+    bytes.truncate(72);
+    bytes.extend([0; 40]);
+    bytes[1] = 110;
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    rx.feed(&seal(bytes));
+    assert_eq!(rx.error, None);
+    assert!(matches!(rx.events[..], [Event::Terminate(t)] if t.read == Some(read_request(9))));
+    assert_eq!(rx.rx.need(), Need::Stopped);
+    fails(
+        &[fpdu(
+            &Header::Terminate(
+                Untagged {
+                    qn: 2,
+                    msn: 2,
+                    mo: 0,
+                },
+                Terminate::bare(TermCode::CATASTROPHIC),
+            ),
+            &[],
+            true,
+        )],
+        Error::MsnRange,
+        (1, 2, 3),
+    );
+}
