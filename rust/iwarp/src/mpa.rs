@@ -9,6 +9,7 @@
 use super::error::{Error, MpaError, Result};
 use super::stag::Stag;
 use super::stream_tx::Message;
+use super::wire::bytes::put_at;
 use super::wire::mpa::{
     emit_frame, Enhanced, Frame, FrameKind, ENHANCED_LEN, FRAME_LEN, IRD_ORD_MANUAL,
     MAX_PRIVATE_DATA,
@@ -208,12 +209,8 @@ impl Collector {
 
     fn append<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let take = self.need().min(bytes.len());
-        let end = self.have.saturating_add(take);
         let (now, rest) = bytes.split_at_checked(take).unwrap_or((&[], bytes));
-        if let Some(place) = self.bytes.get_mut(self.have..end) {
-            place.copy_from_slice(now);
-            self.have = end;
-        }
+        self.have = put_at(&mut self.bytes, self.have, now).unwrap_or(self.have);
         rest
     }
 

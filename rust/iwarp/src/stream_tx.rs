@@ -7,8 +7,9 @@
 //! for lack of space needs no undoing.
 
 use super::stag::Stag;
+use super::wire::bytes::put_at;
 use super::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
-use super::wire::mpa::{self, CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
+use super::wire::mpa::{self, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
 use super::wire::rdmap::{Header, ReadRequest, MAX_HEADER};
 use super::wire::terminate::Terminate;
 
@@ -295,10 +296,8 @@ impl Fpdu {
     pub fn trailer(&self, crc: Option<u32>) -> Trailer {
         let pad = usize::from(self.pad());
         let mut bytes = [0; 7];
-        let len = pad.saturating_add(usize::from(CRC_LEN));
-        if let Some(field) = bytes.get_mut(pad..len) {
-            field.copy_from_slice(&crc_to_wire(crc.unwrap_or(0)));
-        }
+        let field = crc_to_wire(crc.unwrap_or(0));
+        let len = put_at(&mut bytes, pad, &field).unwrap_or(0);
         Trailer { bytes, len }
     }
 }
@@ -431,7 +430,7 @@ impl Iterator for MarkerPlan {
         self.next = at.saturating_add(u32::from(Self::STEP));
         Some(Marker {
             at,
-            fpduptr: u16::try_from(distance).unwrap_or(u16::MAX & !3),
+            fpduptr: u16::try_from(distance).unwrap_or(u16::MAX),
         })
     }
 }

@@ -265,7 +265,6 @@ fn tags_do_not_come_back() {
     ] {
         let mut generator = StagGenerator::new(seed);
         let mut seen = vec![false; 1 << 24];
-        // The last is nearly a whole round: no index twice.
         for draw in 0..draws {
             let stag = generator.draw();
             assert!(stag.index() != 0 && stag.key() != 0);

@@ -341,10 +341,10 @@ fn responses_pass_a_fence() {
         fenced: true,
         ..shared(idle())
     };
-    let mut actors = vec![Actor::new(POST), Actor::new(REQUEST), Actor::new(At::Idle)];
     let mut s = start;
-    for actor in 0..3 {
-        while actors[actor].step(&mut s) {}
+    for at in [POST, REQUEST, At::Idle] {
+        let mut actor = Actor::new(at);
+        while actor.step(&mut s) {}
     }
     assert_eq!((s.posted, s.requests), (1, 0));
     assert_eq!(phase(s.word), Phase::PausedBlocked);

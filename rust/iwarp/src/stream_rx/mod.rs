@@ -21,6 +21,7 @@ mod report;
 use super::error::{Error, Result};
 use super::stag::Stag;
 use super::stream_tx::crc_to_wire;
+use super::wire::bytes::put_at;
 use super::wire::ddp::Tagged;
 use super::wire::mpa::{self, RtrSet, CRC_LEN};
 use super::wire::rdmap::{
@@ -257,10 +258,7 @@ impl RxMachine {
         if end > usize::from(self.want) {
             return Err(Error::State);
         }
-        self.header
-            .get_mut(have..end)
-            .ok_or(Error::State)?
-            .copy_from_slice(bytes);
+        put_at(&mut self.header, have, bytes).ok_or(Error::State)?;
         self.have = u16::try_from(end).map_err(|_| Error::State)?;
         if self.have < self.want {
             return Ok(None);
@@ -355,10 +353,7 @@ impl RxMachine {
         if end > usize::from(self.trailer_want) {
             return Err(Error::State);
         }
-        self.trailer
-            .get_mut(have..end)
-            .ok_or(Error::State)?
-            .copy_from_slice(bytes);
+        put_at(&mut self.trailer, have, bytes).ok_or(Error::State)?;
         self.trailer_have = u8::try_from(end).map_err(|_| Error::State)?;
         if self.trailer_have == self.trailer_want {
             self.phase = Phase::Finish;

@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Cursors over byte slices that never index.
+//! Copying and cursors over byte slices, without indexing.
 
 use super::super::error::{Error, Result};
+
+/// Copies `bytes` to `buffer` from `at` on and returns where they end; `None`, and nothing is copied,
+/// if they do not fit.
+pub(crate) fn put_at(buffer: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
+    let end = at.checked_add(bytes.len())?;
+    let place = buffer.get_mut(at..end)?;
+    // Always so; said here, it keeps the compiler from adding a panic for when it is not.
+    if place.len() != bytes.len() {
+        return None;
+    }
+    place.copy_from_slice(bytes);
+    Some(end)
+}
 
 /// Reads big-endian numbers from the front of a slice.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
@@ -52,10 +65,7 @@ impl<'a> Writer<'a> {
 
     /// Appends `bytes`, or fails with [`Error::Buffer`] and leaves the output as it was.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        let end = self.written.checked_add(bytes.len()).ok_or(Error::Buffer)?;
-        let place = self.out.get_mut(self.written..end).ok_or(Error::Buffer)?;
-        place.copy_from_slice(bytes);
-        self.written = end;
+        self.written = put_at(self.out, self.written, bytes).ok_or(Error::Buffer)?;
         Ok(())
     }
 

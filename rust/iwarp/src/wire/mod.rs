@@ -5,7 +5,7 @@
 //! Numbers are big endian on the wire and host order in the structs. Values this driver does not
 //! know are kept, not refused, unless the RFC makes them an error; the machines above decide.
 
-mod bytes;
+pub(super) mod bytes;
 pub mod ddp;
 pub mod mpa;
 pub mod rdmap;

@@ -4,7 +4,7 @@
 //! 5044 8, RFC 6581 8).
 
 use super::super::error::{Result, TermCode};
-use super::bytes::{Reader, Writer};
+use super::bytes::{put_at, Reader, Writer};
 use super::ddp::{self, Control, Tagged, Untagged};
 use super::rdmap::{self, Opcode, ReadRequest};
 
@@ -112,7 +112,7 @@ impl DdpCopy {
         let len = usize::from(Self::len_of(bytes.first().copied()?));
         let from = bytes.get(..len)?;
         let mut copy = [0; 18];
-        copy.get_mut(..len)?.copy_from_slice(from);
+        put_at(&mut copy, 0, from)?;
         Some(Self(copy))
     }
 
