@@ -95,6 +95,8 @@ debian_mirror() {
 		} | awk -v name="$codename" '
 			{ for (i = 2; i <= NF; i++) if ($i == name || $i == "stable") { print $1; exit } }'
 	)
+	# Cloud images name a file with a list of mirrors.
+	case $mirror in mirror+file:*) mirror=$(awk '/^[a-z]+:/ { print $1; exit }' "${mirror#mirror+file:}") ;; esac
 	[ -n "$mirror" ] || die "no Debian mirror found in /etc/apt/sources.list*"
 	printf '%s\n' "$mirror" | sed -E 's,/+$,,; s,/[0-9]{8}T[0-9]{6}Z$,,'
 }
