@@ -186,7 +186,7 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
     })
 }
 
-/// An orderly close, if there is nothing left to send; else it is not one (RFC 5040 5.6 leaves it
+/// An orderly close, if there is nothing left to send; else it is not one (RFC 5040 6.2 leaves it
 /// to the ULP to be done first).
 const fn close(event: Event, facts: Facts) -> (State, Actions) {
     let how = match (facts.connected, facts.sq_busy) {

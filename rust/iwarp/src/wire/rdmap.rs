@@ -23,7 +23,7 @@ pub const READ_REQUEST_HEADER: u16 = SEND_HEADER + READ_REQUEST_LEN;
 /// Bytes of the longest Terminate, from the MPA length on; no header is longer.
 pub const MAX_HEADER: u16 = SEND_HEADER + terminate::MAX_LEN;
 
-/// RDMAP opcode (RFC 5040 4.2).
+/// RDMAP opcode (RFC 5040 4.1, figure 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// RDMA Write.
