@@ -310,7 +310,7 @@ fn registration() {
     assert_eq!(check_fast_reg(None, &reg), Err(AccessError::UnknownStag));
 }
 
-/// The table "event and result" of the design notes.
+/// The code, status and event each broken rule leads to.
 #[test]
 fn codes() {
     use AccessError::*;

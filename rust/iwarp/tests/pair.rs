@@ -225,7 +225,7 @@ fn ready_to_receive() {
 
 #[test]
 fn fpdus_fill_segments() {
-    // Decision of the design: a full FPDU is one MSS of stream.
+    // A full FPDU is one MSS of stream, so that TSO cuts between FPDUs.
     let mulpdu = mulpdu(1448, false);
     for message in [PLAIN, write(0)] {
         let mut tx = TxStream::new(true, false);
