@@ -8,6 +8,8 @@
 
 #include <rdma/restrack.h>
 
+#include "siw_helpers_net.h"
+
 bool siw_helper_rdma_is_kernel_res(const struct rdma_restrack_entry *res);
 
 #endif

@@ -6,3 +6,5 @@ bool siw_helper_rdma_is_kernel_res(const struct rdma_restrack_entry *res)
 {
 	return rdma_is_kernel_res(res);
 }
+
+#include "helpers/net.c"

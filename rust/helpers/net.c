@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C that rust/kapi/net, rust/kapi/sync and the small modules beside them cannot
+ * call by themselves: inline functions, macros, fields of bitfield-ridden types.
+ * Part of rust/helpers.c.
+ */
+
+#include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
+#include <linux/nsproxy.h>
+#include <linux/sched.h>
+#include <net/addrconf.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/tcp.h>
+#include <trace/events/sock.h>
+
+#include "siw_helpers_net.h"
+
+/* Locks */
+
+unsigned long siw_helper_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+void siw_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	unsigned long saved;
+
+	if (!spin_trylock_irqsave(lock, saved))
+		return false;
+	*flags = saved;
+	return true;
+}
+
+/* Context */
+
+bool siw_helper_in_task(void)
+{
+	return in_task();
+}
+
+bool siw_helper_in_hardirq(void)
+{
+	return in_hardirq() || in_nmi();
+}
+
+bool siw_helper_in_softirq(void)
+{
+	return in_serving_softirq();
+}
+
+bool siw_helper_irqs_disabled(void)
+{
+	return irqs_disabled();
+}
+
+u32 siw_helper_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+u32 siw_helper_nr_cpu_ids(void)
+{
+	return nr_cpu_ids;
+}
+
+bool siw_helper_cpu_online(u32 cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu);
+}
+
+bool siw_helper_cpu_possible(u32 cpu)
+{
+	return cpu < nr_cpu_ids && cpu_possible(cpu);
+}
+
+void siw_helper_cond_resched(void)
+{
+	cond_resched();
+}
+
+void siw_helper_cpu_relax(void)
+{
+	cpu_relax();
+}
+
+unsigned long siw_helper_jiffies(void)
+{
+	return jiffies;
+}
+
+/* Work queues */
+
+struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
+						    unsigned int flags,
+						    int max_active)
+{
+	return alloc_workqueue("%s", flags, max_active, name);
+}
+
+void siw_helper_flush_workqueue(struct workqueue_struct *wq)
+{
+	flush_workqueue(wq);
+}
+
+/* Pages */
+
+struct page *siw_helper_alloc_tx_pages(unsigned int order)
+{
+	gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
+
+	if (order)
+		gfp |= __GFP_COMP | __GFP_NORETRY;
+	return alloc_pages(gfp, order);
+}
+
+void *siw_helper_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+void siw_helper_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+/* Network devices and namespaces */
+
+struct net *siw_helper_current_net(void)
+{
+	/* A task that is exiting has no nsproxy any more. */
+	return get_net(current->nsproxy ? current->nsproxy->net_ns : &init_net);
+}
+
+struct net *siw_helper_maybe_get_net(struct net *net)
+{
+	return maybe_get_net(net);
+}
+
+struct net *siw_helper_get_net(struct net *net)
+{
+	return get_net(net);
+}
+
+void siw_helper_put_net(struct net *net)
+{
+	put_net(net);
+}
+
+void siw_helper_dev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void siw_helper_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+void siw_helper_dev_name(const struct net_device *dev, char name[IFNAMSIZ])
+{
+	strscpy_pad(name, dev->name, IFNAMSIZ);
+}
+
+u32 siw_helper_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN])
+{
+	u32 len = min_t(u32, dev->addr_len, MAX_ADDR_LEN);
+
+	memcpy(addr, dev->dev_addr, len);
+	return len;
+}
+
+u32 siw_helper_dev_ifindex(const struct net_device *dev)
+{
+	return READ_ONCE(dev->ifindex);
+}
+
+u32 siw_helper_dev_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu);
+}
+
+u16 siw_helper_dev_type(const struct net_device *dev)
+{
+	return dev->type;
+}
+
+u32 siw_helper_dev_flags(const struct net_device *dev)
+{
+	return netif_get_flags(dev);
+}
+
+bool siw_helper_dev_unregistering(const struct net_device *dev)
+{
+	return READ_ONCE(dev->reg_state) != NETREG_REGISTERED;
+}
+
+bool siw_helper_dev_sg_csum(const struct net_device *dev)
+{
+	netdev_features_t features = READ_ONCE(dev->features);
+
+	return (features & NETIF_F_SG) && (features & NETIF_F_CSUM_MASK);
+}
+
+int siw_helper_dev_node(struct net_device *dev)
+{
+	return dev->dev.parent ? dev_to_node(dev->dev.parent) : NUMA_NO_NODE;
+}
+
+struct net *siw_helper_dev_net(struct net_device *dev)
+{
+	struct net *net;
+
+	rcu_read_lock();
+	net = maybe_get_net(dev_net_rcu(dev));
+	rcu_read_unlock();
+	return net;
+}
+
+struct net_device *siw_helper_dev_real(struct net_device *dev)
+{
+	return is_vlan_dev(dev) ? vlan_dev_real_dev(dev) : dev;
+}
+
+static void siw_set_v4(struct __kernel_sockaddr_storage *out, __be32 addr)
+{
+	struct sockaddr_in *sin = (struct sockaddr_in *)out;
+
+	memset(out, 0, sizeof(*out));
+	sin->sin_family = AF_INET;
+	sin->sin_addr.s_addr = addr;
+}
+
+static void siw_set_v6(struct __kernel_sockaddr_storage *out,
+		       const struct in6_addr *addr, const struct net_device *dev)
+{
+	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)out;
+
+	memset(out, 0, sizeof(*out));
+	sin6->sin6_family = AF_INET6;
+	sin6->sin6_addr = *addr;
+	if (ipv6_addr_type(addr) & IPV6_ADDR_LINKLOCAL)
+		sin6->sin6_scope_id = dev->ifindex;
+}
+
+/* The device's addresses, at most @max of them; returns how many there are. */
+u32 siw_helper_dev_addrs(struct net_device *dev,
+			 struct __kernel_sockaddr_storage *out, u32 max)
+{
+	const struct in_ifaddr *ifa;
+	struct inet6_ifaddr *ifp;
+	struct inet6_dev *idev;
+	struct in_device *in_dev;
+	u32 n = 0;
+
+	rcu_read_lock();
+	in_dev = __in_dev_get_rcu(dev);
+	if (in_dev) {
+		in_dev_for_each_ifa_rcu(ifa, in_dev) {
+			if (n < max)
+				siw_set_v4(&out[n], ifa->ifa_local);
+			n++;
+		}
+	}
+	idev = __in6_dev_get(dev);
+	if (idev) {
+		read_lock_bh(&idev->lock);
+		list_for_each_entry(ifp, &idev->addr_list, if_list) {
+			if (ifp->flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED))
+				continue;
+			if (n < max)
+				siw_set_v6(&out[n], &ifp->addr, dev);
+			n++;
+		}
+		read_unlock_bh(&idev->lock);
+	}
+	rcu_read_unlock();
+	return n;
+}
+
+struct net_device *siw_helper_notifier_dev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+
+struct net_device *siw_helper_inetaddr(void *ifa,
+				       struct __kernel_sockaddr_storage *out)
+{
+	const struct in_ifaddr *in = ifa;
+
+	siw_set_v4(out, in->ifa_local);
+	return in->ifa_dev->dev;
+}
+
+struct net_device *siw_helper_inet6addr(void *ifa,
+					struct __kernel_sockaddr_storage *out)
+{
+	const struct inet6_ifaddr *in6 = ifa;
+
+	siw_set_v6(out, &in6->addr, in6->idev->dev);
+	return in6->idev->dev;
+}
+
+/* Sockets: creation and the calls that take the socket lock themselves */
+
+#ifdef CONFIG_DEBUG_LOCK_ALLOC
+/*
+ * The stock classes tell sockets by family only: without classes of our own,
+ * lockdep would mix ours with those of a ULP that is run over us, see
+ * siw_reclassify_socket() of the C driver.
+ */
+static struct lock_class_key siw_sk_key[2];
+static struct lock_class_key siw_slock_key[2];
+
+static void siw_reclassify(struct sock *sk)
+{
+	bool v6 = sk->sk_family == AF_INET6;
+
+	if (WARN_ON_ONCE(!sock_allow_reclassification(sk)))
+		return;
+	sock_lock_init_class_and_name(sk,
+				      v6 ? "slock-AF_INET6-siw" :
+					   "slock-AF_INET-siw",
+				      &siw_slock_key[v6],
+				      v6 ? "sk_lock-AF_INET6-siw" :
+					   "sk_lock-AF_INET-siw",
+				      &siw_sk_key[v6]);
+}
+#else
+static void siw_reclassify(struct sock *sk)
+{
+}
+#endif
+
+int siw_helper_sock_create(struct net *net, int family, struct socket **res)
+{
+	int rv;
+
+	rv = sock_create_kern(net, family, SOCK_STREAM, IPPROTO_TCP, res);
+	if (rv)
+		return rv;
+	/* The caller's reference of @net is its own: the socket takes one. */
+	sk_net_refcnt_upgrade((*res)->sk);
+	siw_reclassify((*res)->sk);
+	return 0;
+}
+
+/*
+ * For a socket nobody else works on yet. Sends happen in atomic context, and
+ * never on behalf of the task whose page fragment TCP would use otherwise.
+ */
+void siw_helper_sk_prepare(struct sock *sk, struct siw_sk_callbacks *stock)
+{
+	lock_sock(sk);
+	sk->sk_allocation = GFP_ATOMIC | __GFP_NOWARN;
+	sk->sk_use_task_frag = false;
+	__tcp_sock_set_nodelay(sk, true);
+	write_lock_bh(&sk->sk_callback_lock);
+	stock->state_change = sk->sk_state_change;
+	stock->data_ready = sk->sk_data_ready;
+	stock->write_space = sk->sk_write_space;
+	stock->error_report = sk->sk_error_report;
+	write_unlock_bh(&sk->sk_callback_lock);
+	release_sock(sk);
+}
+
+/*
+ * Exchanges callbacks and owner, and hands out the old owner. Both locks: a
+ * stream's callbacks run in the owner of the socket lock or under its spinlock
+ * with no owner about, a listener's data_ready under sk_callback_lock.
+ */
+int siw_helper_sk_swap(struct sock *sk, const struct siw_sk_callbacks *cb,
+		       void *owner, void **old)
+{
+	uintptr_t data;
+	int rv = 0;
+
+	*old = NULL;
+	lock_sock(sk);
+	write_lock_bh(&sk->sk_callback_lock);
+	data = (uintptr_t)sk->sk_user_data;
+	/* Ours has the NOCOPY tag only, so that no child inherits it. */
+	if (data && (data & ~SK_USER_DATA_PTRMASK) != SK_USER_DATA_NOCOPY) {
+		rv = -EBUSY;
+		goto out;
+	}
+	*old = (void *)(data & SK_USER_DATA_PTRMASK);
+	if (owner)
+		__rcu_assign_sk_user_data_with_flags(sk, owner,
+						     SK_USER_DATA_NOCOPY);
+	else
+		rcu_assign_sk_user_data(sk, NULL);
+	sk->sk_state_change = cb->state_change;
+	sk->sk_data_ready = cb->data_ready;
+	sk->sk_write_space = cb->write_space;
+	sk->sk_error_report = cb->error_report;
+out:
+	write_unlock_bh(&sk->sk_callback_lock);
+	release_sock(sk);
+	return rv;
+}
+
+int siw_helper_sock_recv(struct socket *sock, void *buf, size_t len, int flags)
+{
+	struct kvec vec = { .iov_base = buf, .iov_len = len };
+	struct msghdr msg = {};
+
+	return kernel_recvmsg(sock, &msg, &vec, 1, len, flags | MSG_DONTWAIT);
+}
+
+int siw_helper_sock_send(struct socket *sock, const void *buf, size_t len)
+{
+	struct kvec vec = { .iov_base = (void *)buf, .iov_len = len };
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+
+	return kernel_sendmsg(sock, &msg, &vec, 1, len);
+}
+
+int siw_helper_sock_set_tos(struct socket *sock, u8 tos)
+{
+	int val = tos;
+
+	if (sock->sk->sk_family == AF_INET) {
+		ip_sock_set_tos(sock->sk, val);
+		return 0;
+	}
+	return READ_ONCE(sock->ops)->setsockopt(sock, SOL_IPV6, IPV6_TCLASS,
+						KERNEL_SOCKPTR(&val),
+						sizeof(val));
+}
+
+int siw_helper_sock_set_v6only(struct sock *sk)
+{
+	return ip6_sock_set_v6only(sk);
+}
+
+int siw_helper_sk_take_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+int siw_helper_sk_incoming_cpu(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_incoming_cpu);
+}
+
+/* Sockets: callbacks */
+
+void *siw_helper_sk_owner(const struct sock *sk)
+{
+	uintptr_t data = (uintptr_t)READ_ONCE(sk->sk_user_data);
+
+	if ((data & ~SK_USER_DATA_PTRMASK) != SK_USER_DATA_NOCOPY)
+		return NULL;
+	return (void *)(data & SK_USER_DATA_PTRMASK);
+}
+
+void siw_helper_sk_callback_lock(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+}
+
+void siw_helper_sk_callback_unlock(struct sock *sk)
+{
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+void siw_helper_trace_data_ready(struct sock *sk)
+{
+	trace_sk_data_ready(sk);
+}
+
+/* Sockets: under the socket lock (the first five also without it) */
+
+int siw_helper_sk_state(const struct sock *sk)
+{
+	return inet_sk_state_load(sk);
+}
+
+int siw_helper_sk_err(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_err);
+}
+
+void siw_helper_sk_info(const struct sock *sk, struct siw_sk_info *info)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	info->snd_una = READ_ONCE(tp->snd_una);
+	info->write_seq = READ_ONCE(tp->write_seq);
+	info->rcv_nxt = READ_ONCE(tp->rcv_nxt);
+	info->copied_seq = READ_ONCE(tp->copied_seq);
+	info->mss = READ_ONCE(tp->mss_cache);
+}
+
+u32 siw_helper_sk_snd_una(const struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->snd_una);
+}
+
+u32 siw_helper_sk_unsent(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return READ_ONCE(tp->write_seq) - READ_ONCE(tp->snd_una);
+}
+
+bool siw_helper_sk_memory_free(const struct sock *sk)
+{
+	return sk_stream_memory_free(sk);
+}
+
+int siw_helper_sk_sndbuf(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_sndbuf);
+}
+
+int siw_helper_sk_wmem_queued(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_wmem_queued);
+}
+
+bool siw_helper_sk_rcv_shutdown(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN;
+}
+
+void siw_helper_sk_set_nospace(struct sock *sk)
+{
+	struct socket *sock = sk->sk_socket;
+
+	if (sock)
+		set_bit(SOCK_NOSPACE, &sock->flags);
+	/* Pairs with the one in tcp_check_space(). */
+	smp_mb();
+}
+
+void siw_helper_sk_clear_nospace(struct sock *sk)
+{
+	struct socket *sock = sk->sk_socket;
+
+	if (sock)
+		clear_bit(SOCK_NOSPACE, &sock->flags);
+}
+
+void siw_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+/*
+ * The socket as softirq has it: spinlock held, no owner. Never waits, so that a
+ * poster in any context may try it.
+ */
+bool siw_helper_trylock_sock_bh(struct sock *sk)
+{
+	if (in_hardirq() || in_nmi() || irqs_disabled())
+		return false;
+	local_bh_disable();
+	if (spin_trylock(&sk->sk_lock.slock)) {
+		if (!sock_owned_by_user(sk))
+			return true;
+		spin_unlock(&sk->sk_lock.slock);
+	}
+	local_bh_enable();
+	return false;
+}
+
+void siw_helper_unlock_sock_bh(struct sock *sk)
+{
+	spin_unlock(&sk->sk_lock.slock);
+	local_bh_enable();
+}
+
+/*
+ * The pages are written once and never again, so TCP need not treat them as
+ * shared with somebody who may change them.
+ */
+int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
+			     unsigned int nr, size_t len, bool more)
+{
+	struct msghdr msg = {
+		.msg_flags = MSG_SPLICE_PAGES | MSG_NO_SHARED_FRAGS |
+			     MSG_DONTWAIT | MSG_NOSIGNAL,
+	};
+
+	if (more)
+		msg.msg_flags |= MSG_MORE;
+	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, bvec, nr, len);
+	return tcp_sendmsg_locked(sk, &msg, len);
+}
+
+int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
+{
+	read_descriptor_t desc = { .arg.data = arg, .count = 1 };
+
+	return tcp_read_sock(sk, &desc, actor);
+}
