@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket addresses.
+
+use crate::kapi::bindings;
+use kernel::fmt;
+
+/// The address family of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    /// `AF_INET`.
+    V4,
+    /// `AF_INET6`.
+    V6,
+}
+
+impl Family {
+    pub(super) fn as_raw(self) -> i32 {
+        match self {
+            Family::V4 => AF_INET.into(),
+            Family::V6 => AF_INET6.into(),
+        }
+    }
+}
+
+const AF_INET: u16 = bindings::AF_INET as u16;
+const AF_INET6: u16 = bindings::AF_INET6 as u16;
+
+/// An IP address and a TCP port, the port in host byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SockAddr {
+    /// IPv4.
+    V4 {
+        /// The address.
+        addr: [u8; 4],
+        /// The port.
+        port: u16,
+    },
+    /// IPv6.
+    V6 {
+        /// The address.
+        addr: [u8; 16],
+        /// The port.
+        port: u16,
+        /// The interface that a link-local address is of, or 0.
+        scope: u32,
+    },
+}
+
+/// Bytes of a `struct sockaddr_storage` that we read: those of `struct sockaddr_in6`.
+const USED: usize = 28;
+
+/// A `struct sockaddr_storage` to be handed to C.
+#[repr(C, align(8))]
+pub(in crate::kapi) struct RawAddr([u8; 128]);
+
+impl RawAddr {
+    pub(in crate::kapi) const LEN: i32 = 128;
+
+    pub(in crate::kapi) fn new() -> Self {
+        Self([0; 128])
+    }
+
+    pub(in crate::kapi) fn as_mut_ptr<T>(&mut self) -> *mut T {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// The address in here, if it is one of IP.
+    pub(in crate::kapi) fn parse(&self) -> Option<SockAddr> {
+        SockAddr::parse(self.0.first_chunk()?)
+    }
+}
+
+const _: () = assert!(size_of::<RawAddr>() == size_of::<bindings::__kernel_sockaddr_storage>());
+
+/// An IPv4 address in the last bytes of an IPv6 address (RFC 4291, 2.5.5.2).
+const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+impl SockAddr {
+    /// The unspecified address.
+    pub(crate) fn any(family: Family, port: u16) -> Self {
+        match family {
+            Family::V4 => SockAddr::V4 { addr: [0; 4], port },
+            Family::V6 => SockAddr::V6 {
+                addr: [0; 16],
+                port,
+                scope: 0,
+            },
+        }
+    }
+
+    /// The family.
+    pub(crate) fn family(&self) -> Family {
+        match self {
+            SockAddr::V4 { .. } => Family::V4,
+            SockAddr::V6 { .. } => Family::V6,
+        }
+    }
+
+    /// The port.
+    pub(crate) fn port(&self) -> u16 {
+        match *self {
+            SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => port,
+        }
+    }
+
+    /// The same address with another port.
+    #[must_use]
+    pub(crate) fn with_port(mut self, new: u16) -> Self {
+        match &mut self {
+            SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => *port = new,
+        }
+        self
+    }
+
+    /// The same address on that interface; does nothing to an IPv4 address.
+    #[must_use]
+    pub(crate) fn with_scope(mut self, new: u32) -> Self {
+        if let SockAddr::V6 { scope, .. } = &mut self {
+            *scope = new;
+        }
+        self
+    }
+
+    /// Whether this is the unspecified address.
+    pub(crate) fn is_any(&self) -> bool {
+        match self {
+            SockAddr::V4 { addr, .. } => *addr == [0; 4],
+            SockAddr::V6 { addr, .. } => *addr == [0; 16],
+        }
+    }
+
+    /// Whether this is a loopback address.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self {
+            SockAddr::V4 { addr, .. } => matches!(addr, [127, ..]),
+            SockAddr::V6 { addr, .. } => {
+                matches!(addr, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+            }
+        }
+    }
+
+    /// Whether this is a link-local address.
+    pub(crate) fn is_link_local(&self) -> bool {
+        match self {
+            SockAddr::V4 { addr, .. } => matches!(addr, [169, 254, ..]),
+            SockAddr::V6 { addr, .. } => matches!(addr, [0xfe, b, ..] if b & 0xc0 == 0x80),
+        }
+    }
+
+    /// Whether the IP addresses are the same.
+    pub(crate) fn same_ip(&self, other: &SockAddr) -> bool {
+        match (self, other) {
+            (SockAddr::V4 { addr: a, .. }, SockAddr::V4 { addr: b, .. }) => a == b,
+            (SockAddr::V6 { addr: a, .. }, SockAddr::V6 { addr: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// The address as a GID: an IPv4 address is mapped to `::ffff:a.b.c.d`.
+    pub(crate) fn to_gid(self) -> [u8; 16] {
+        match self {
+            SockAddr::V4 { addr, .. } => {
+                let mut gid = [0; 16];
+                let (prefix, suffix) = gid.split_at_mut(V4_MAPPED.len());
+                prefix.copy_from_slice(&V4_MAPPED);
+                suffix.copy_from_slice(&addr);
+                gid
+            }
+            SockAddr::V6 { addr, .. } => addr,
+        }
+    }
+
+    /// The reverse of [`Self::to_gid`].
+    pub(crate) fn from_gid(gid: &[u8; 16], port: u16) -> Self {
+        match gid {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => SockAddr::V4 {
+                addr: [*a, *b, *c, *d],
+                port,
+            },
+            _ => SockAddr::V6 {
+                addr: *gid,
+                port,
+                scope: 0,
+            },
+        }
+    }
+
+    /// Reads the bytes of a `struct sockaddr_in` or `struct sockaddr_in6`.
+    fn parse(raw: &[u8; USED]) -> Option<Self> {
+        let [f0, f1, p0, p1, rest @ ..] = raw;
+        let port = u16::from_be_bytes([*p0, *p1]);
+        match u16::from_ne_bytes([*f0, *f1]) {
+            AF_INET => Some(SockAddr::V4 {
+                addr: *rest.first_chunk()?,
+                port,
+            }),
+            AF_INET6 => {
+                // Four bytes of flow information come first.
+                let (_, rest) = rest.split_first_chunk::<4>()?;
+                let (addr, scope) = rest.split_first_chunk::<16>()?;
+                Some(SockAddr::V6 {
+                    addr: *addr,
+                    port,
+                    scope: u32::from_ne_bytes(*scope.first_chunk()?),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The address as C has it.
+    pub(in crate::kapi) fn to_raw(self) -> RawAddr {
+        let mut raw = RawAddr::new();
+        let buf = &mut raw.0;
+        match self {
+            SockAddr::V4 { addr, port } => {
+                buf[0..2].copy_from_slice(&AF_INET.to_ne_bytes());
+                buf[2..4].copy_from_slice(&port.to_be_bytes());
+                buf[4..8].copy_from_slice(&addr);
+            }
+            SockAddr::V6 { addr, port, scope } => {
+                buf[0..2].copy_from_slice(&AF_INET6.to_ne_bytes());
+                buf[2..4].copy_from_slice(&port.to_be_bytes());
+                buf[8..24].copy_from_slice(&addr);
+                buf[24..28].copy_from_slice(&scope.to_ne_bytes());
+            }
+        }
+        raw
+    }
+
+    /// Reads an address that C has; `None` if it is not one of IP.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be valid for reads.
+    pub(in crate::kapi) unsafe fn from_raw(
+        raw: *const bindings::__kernel_sockaddr_storage,
+    ) -> Option<Self> {
+        // SAFETY: Valid by the contract of this function; a `sockaddr_storage` is larger.
+        SockAddr::parse(&unsafe { raw.cast::<[u8; USED]>().read_unaligned() })
+    }
+}
+
+impl fmt::Display for SockAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            SockAddr::V4 { addr, port } => {
+                write!(f, "{}:{port}", core::net::Ipv4Addr::from(addr))
+            }
+            SockAddr::V6 { addr, port, scope } => {
+                write!(f, "[{}", core::net::Ipv6Addr::from(addr))?;
+                if scope != 0 {
+                    write!(f, "%{scope}")?;
+                }
+                write!(f, "]:{port}")
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP listeners.
+
+use super::{
+    addr::SockAddr,
+    callbacks::{
+        self,
+        Acceptor,
+        Owner, //
+    },
+    netdev::NetNs,
+    release_later,
+    socket::{
+        Handle,
+        Shutdown,
+        Socket, //
+    },
+};
+use crate::kapi::bindings;
+use core::mem::ManuallyDrop;
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    task::might_sleep, //
+};
+
+/// How a [`Listener`] listens.
+#[derive(Clone, Copy)]
+pub(crate) struct ListenOpts {
+    /// How many connections may wait to be accepted.
+    pub(crate) backlog: u32,
+    /// Only on this device.
+    pub(crate) ifindex: Option<u32>,
+    /// Leave IPv4 to others.
+    pub(crate) v6only: bool,
+    /// The type of service or traffic class.
+    pub(crate) tos: Option<u8>,
+}
+
+/// A listening socket. May be dropped in any context.
+pub(crate) struct Listener(ManuallyDrop<Pin<KBox<Handle>>>);
+
+impl Listener {
+    /// Listens at `addr`. May sleep.
+    pub(crate) fn new(
+        net: &NetNs,
+        addr: &SockAddr,
+        opts: &ListenOpts,
+        acceptor: Arc<dyn Acceptor>,
+    ) -> Result<Self> {
+        let this = Self(ManuallyDrop::new(Handle::create(net, addr.family())?));
+        if opts.v6only {
+            this.0.set_v6only()?;
+        }
+        if let Some(tos) = opts.tos {
+            this.0.set_tos(tos)?;
+        }
+        if let Some(ifindex) = opts.ifindex {
+            this.0.bind_to_device(ifindex)?;
+        }
+        this.0.bind(addr)?;
+        let owner = KBox::new(Owner::Listener(acceptor), GFP_KERNEL)?;
+        let ours = callbacks::listener(this.0.stock());
+        // SAFETY: The socket is valid as long as the handle is. Callbacks and owner fit.
+        unsafe { callbacks::swap(this.0.sk(), &ours, Some(owner)) }?;
+        let backlog = i32::try_from(opts.backlog).unwrap_or(i32::MAX);
+        // SAFETY: The socket is valid as long as the handle is.
+        to_result(unsafe { bindings::kernel_listen(this.0.sock(), backlog) })?;
+        Ok(this)
+    }
+
+    /// Accepts a connection, if there is one. May sleep, but does not wait for one.
+    pub(crate) fn accept(&self) -> Result<Option<Socket>> {
+        self.0.accept()
+    }
+
+    /// The address it listens at. May sleep.
+    pub(crate) fn local_addr(&self) -> Result<SockAddr> {
+        self.0.local_addr()
+    }
+
+    /// Ends it: no callback runs after this, and connections not accepted are reset. May sleep.
+    pub(crate) fn close(&self) {
+        might_sleep();
+        self.0.detach();
+        // It may never have come to listening.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // SAFETY: Not used after this.
+        release_later(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What may be done with a socket that is locked.
+
+use super::{
+    skb::Skb,
+    socket::{
+        Socket,
+        TcpState, //
+    },
+    tx_buf::TxBuf,
+};
+use crate::kapi::bindings;
+use core::{
+    marker::PhantomData,
+    ops::Deref, //
+};
+use kernel::{
+    ffi,
+    prelude::*, //
+};
+
+/// A TCP socket locked by this context.
+///
+/// # Invariants
+///
+/// The socket is valid, and locked by a process that owns it or as in softirq, as long as this
+/// exists.
+pub(crate) struct SockView {
+    // A raw pointer, hence neither `Send` nor `Sync`: the lock is of this context.
+    sk: *mut bindings::sock,
+}
+
+impl SockView {
+    /// # Safety
+    ///
+    /// `sk` must be valid and locked by this context until the view is gone.
+    pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
+        // INVARIANT: By the contract of this function.
+        Self { sk }
+    }
+
+    fn info(&self) -> bindings::siw_sk_info {
+        let mut info = bindings::siw_sk_info::default();
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_info(self.sk, &mut info) };
+        info
+    }
+
+    /// The state of the connection.
+    pub(crate) fn state(&self) -> TcpState {
+        // SAFETY: Valid by the type invariants.
+        TcpState::from_raw(unsafe { bindings::siw_helper_sk_state(self.sk) })
+    }
+
+    /// The error of the socket, which stays there.
+    pub(crate) fn error(&self) -> Option<Error> {
+        // SAFETY: Valid by the type invariants.
+        let err = unsafe { bindings::siw_helper_sk_err(self.sk) };
+        (err != 0).then(|| Error::from_errno(err.wrapping_neg()))
+    }
+
+    /// The first byte the peer has not acknowledged.
+    pub(crate) fn snd_una(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_snd_una(self.sk) }
+    }
+
+    /// One past the last byte that TCP was given to send.
+    pub(crate) fn write_seq(&self) -> u32 {
+        self.info().write_seq
+    }
+
+    /// One past the last byte received in order.
+    pub(crate) fn rcv_nxt(&self) -> u32 {
+        self.info().rcv_nxt
+    }
+
+    /// The first byte not read yet.
+    pub(crate) fn copied_seq(&self) -> u32 {
+        self.info().copied_seq
+    }
+
+    /// How many bytes a full segment carries.
+    pub(crate) fn mss(&self) -> u32 {
+        self.info().mss
+    }
+
+    /// Whether TCP takes a new segment.
+    pub(crate) fn memory_free(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_memory_free(self.sk) }
+    }
+
+    /// The size of the send buffer, in bytes of memory.
+    pub(crate) fn sndbuf(&self) -> usize {
+        // SAFETY: Valid by the type invariants.
+        usize::try_from(unsafe { bindings::siw_helper_sk_sndbuf(self.sk) }).unwrap_or(0)
+    }
+
+    /// How much of the send buffer is in use.
+    pub(crate) fn wmem_queued(&self) -> usize {
+        // SAFETY: Valid by the type invariants.
+        usize::try_from(unsafe { bindings::siw_helper_sk_wmem_queued(self.sk) }).unwrap_or(0)
+    }
+
+    /// How much of the send buffer is free.
+    pub(crate) fn wspace(&self) -> usize {
+        self.sndbuf().saturating_sub(self.wmem_queued())
+    }
+
+    /// Whether nothing more will come: the peer's FIN did, or receiving was shut down.
+    pub(crate) fn rcv_shutdown(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_rcv_shutdown(self.sk) }
+    }
+
+    /// Asks for [`write_space`](super::SocketEvents::write_space).
+    ///
+    /// Test [`Self::memory_free`] again after it: space may have come in between.
+    pub(crate) fn set_nospace(&self) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_set_nospace(self.sk) };
+    }
+
+    /// Asks for no more [`write_space`](super::SocketEvents::write_space).
+    pub(crate) fn clear_nospace(&self) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_clear_nospace(self.sk) };
+    }
+
+    /// Hands all that is pending to TCP, in one call.
+    fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        let mut bvec = [bindings::bio_vec::default(); TxBuf::CHUNKS];
+        let (n, len) = buf.fill(&mut bvec);
+        if len == 0 {
+            return Ok(0);
+        }
+        // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements
+        // describe `len` bytes of pages; TCP takes references of its own of what it keeps.
+        let ret =
+            unsafe { bindings::siw_helper_sk_send_pages(self.sk, bvec.as_mut_ptr(), n, len, more) };
+        match usize::try_from(ret) {
+            Ok(taken) => {
+                buf.consume(taken);
+                Ok(taken)
+            }
+            Err(_) => match Error::from_errno(ret) {
+                EAGAIN => Ok(0),
+                e => Err(e),
+            },
+        }
+    }
+}
+
+/// A socket locked by [`Socket::lock`] or [`Socket::try_lock_bh`].
+pub(crate) struct LockedSock<'a> {
+    view: SockView,
+    /// Locked as in softirq.
+    bh: bool,
+    _socket: PhantomData<&'a Socket>,
+}
+
+impl<'a> LockedSock<'a> {
+    /// # Safety
+    ///
+    /// `sk` must be the socket of a [`Socket`] that is borrowed for `'a`, locked by this context,
+    /// as in softirq if `bh`; the lock passes to the guard.
+    pub(super) unsafe fn new(sk: *mut bindings::sock, bh: bool) -> Self {
+        Self {
+            // SAFETY: By the contract of this function.
+            view: unsafe { SockView::new(sk) },
+            bh,
+            _socket: PhantomData,
+        }
+    }
+
+    /// Hands all that is pending in `buf` to TCP, in one call; returns how much TCP took.
+    ///
+    /// 0 means that there is no space now; [`write_space`](super::SocketEvents::write_space) will
+    /// come. With `more`, a segment that is not full waits for the next call. Callbacks of the
+    /// socket may run inside.
+    pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.view.send(buf, more)
+    }
+}
+
+impl Deref for LockedSock<'_> {
+    type Target = SockView;
+
+    fn deref(&self) -> &SockView {
+        &self.view
+    }
+}
+
+impl Drop for LockedSock<'_> {
+    fn drop(&mut self) {
+        if self.bh {
+            // SAFETY: Locked that way, see `new()`.
+            unsafe { bindings::siw_helper_unlock_sock_bh(self.view.sk) };
+        } else {
+            // SAFETY: Locked that way, see `new()`.
+            unsafe { bindings::release_sock(self.view.sk) };
+        }
+    }
+}
+
+/// A socket that may be read, in [`data_ready`](super::SocketEvents::data_ready).
+pub(crate) struct RxSock<'a> {
+    view: SockView,
+    _call: PhantomData<&'a mut SockView>,
+}
+
+impl RxSock<'_> {
+    /// # Safety
+    ///
+    /// As [`SockView::new`]; and the caller is a `data_ready` callback.
+    pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
+        Self {
+            // SAFETY: By the contract of this function.
+            view: unsafe { SockView::new(sk) },
+            _call: PhantomData,
+        }
+    }
+
+    /// Reads what has been received: `f` gets it range by range, and returns how many bytes of the
+    /// range it consumed. Reading stops when that is not all of it.
+    ///
+    /// Returns how many bytes were consumed. What is not consumed comes again at the next call.
+    pub(crate) fn read<F: FnMut(Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
+        let mut reader = Reader { f, stop: false };
+        // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
+        // fits the argument.
+        let ret = unsafe {
+            bindings::siw_helper_sk_read(
+                self.view.sk,
+                (&raw mut reader).cast(),
+                Some(Reader::<F>::actor),
+            )
+        };
+        usize::try_from(ret).map_err(|_| Error::from_errno(ret))
+    }
+
+    /// As [`LockedSock::send`].
+    pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.view.send(buf, more)
+    }
+}
+
+impl Deref for RxSock<'_> {
+    type Target = SockView;
+
+    fn deref(&self) -> &SockView {
+        &self.view
+    }
+}
+
+/// The argument of the read actor.
+struct Reader<F> {
+    f: F,
+    /// `tcp_read_sock()` goes on with the rest of a buffer that was consumed in part.
+    stop: bool,
+}
+
+impl<F: FnMut(Skb<'_>) -> usize> Reader<F> {
+    /// # Safety
+    ///
+    /// Called by `tcp_read_sock()` with a descriptor whose argument is a `Reader<F>`, a valid
+    /// `skb`, and a range inside it.
+    unsafe extern "C" fn actor(
+        desc: *mut bindings::read_descriptor_t,
+        skb: *mut bindings::sk_buff,
+        offset: ffi::c_uint,
+        len: usize,
+    ) -> ffi::c_int {
+        // SAFETY: The descriptor is valid.
+        let arg = unsafe { (*desc).arg };
+        // SAFETY: We set the pointer.
+        let data = unsafe { arg.data };
+        // SAFETY: It is a `Reader<F>`, which nobody else uses during the call.
+        let this = unsafe { &mut *data.cast::<Self>() };
+        if this.stop {
+            return 0;
+        }
+        // Lengths of buffers fit an `int`.
+        let len = len.min(ffi::c_int::MAX as usize);
+        // SAFETY: The range is inside the buffer, which is not freed during the call.
+        let range = unsafe { Skb::new(skb, offset as usize, len) };
+        let used = (this.f)(range).min(len);
+        this.stop = used < len;
+        used as ffi::c_int
+    }
+}

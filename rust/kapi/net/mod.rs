@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP sockets as a transport below a protocol in the kernel, and the devices they run over.
+
+pub(crate) mod addr;
+mod callbacks;
+mod listener;
+mod locked;
+pub(crate) mod netdev;
+mod notifier;
+pub(crate) mod skb;
+mod socket;
+mod tx_buf;
+
+use crate::kapi::{
+    bindings,
+    wq::{
+        Kind,
+        WorkQueue, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
+};
+
+pub(crate) use addr::{
+    Family,
+    SockAddr, //
+};
+pub(crate) use callbacks::{
+    Acceptor,
+    SocketEvents, //
+};
+pub(crate) use listener::{
+    ListenOpts,
+    Listener, //
+};
+pub(crate) use locked::{
+    LockedSock,
+    RxSock,
+    SockView, //
+};
+pub(crate) use netdev::{
+    arphrd,
+    NetDev,
+    NetNs, //
+};
+pub(crate) use notifier::{
+    AddrEvent,
+    NetdevEvent,
+    NetdevEvents,
+    NetdevNotifier, //
+};
+pub(crate) use skb::Skb;
+pub(crate) use socket::{
+    Connect,
+    Shutdown,
+    Socket,
+    TcpState, //
+};
+pub(crate) use tx_buf::TxBuf;
+
+/// Where sockets are released: dropping one must work in any context, releasing one may sleep.
+static RELEASE: Atomic<*mut WorkQueue> = Atomic::new(core::ptr::null_mut());
+
+/// What the sockets of this module need.
+///
+/// The first to be made, and the last to be dropped, of all that uses sockets.
+pub(crate) struct Net {
+    // A box, for the address in `RELEASE`.
+    queue: KBox<WorkQueue>,
+}
+
+impl Net {
+    /// Makes the queue that releases sockets. May sleep.
+    pub(crate) fn init() -> Result<Self> {
+        let queue = KBox::new(WorkQueue::new(c"siw_release", Kind::Unbound)?, GFP_KERNEL)?;
+        RELEASE.store((&raw const *queue).cast_mut(), Release);
+        Ok(Self { queue })
+    }
+}
+
+impl Drop for Net {
+    /// Waits until the sockets that were dropped are gone. May sleep.
+    fn drop(&mut self) {
+        // Releasing one may drop another: that goes to the same queue.
+        self.queue.drain();
+        RELEASE.store(core::ptr::null_mut(), Release);
+        // A softirq may still be in the last instructions of a callback of ours.
+        // SAFETY: May sleep here.
+        unsafe { bindings::synchronize_net() };
+    }
+}
+
+/// Has `job` run in process context, soon. Any context.
+fn release_later(job: Pin<KBox<socket::Handle>>) {
+    // SAFETY: The queue is valid as long as its address is there: `Net` is dropped after all that
+    // has sockets.
+    match unsafe { RELEASE.load(Acquire).as_ref() } {
+        Some(queue) => queue.enqueue(job),
+        None => kernel::workqueue::system_unbound().enqueue(job),
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices and network namespaces.
+//!
+//! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
+
+use super::addr::{
+    RawAddr,
+    SockAddr, //
+};
+use crate::kapi::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    fmt,
+    prelude::*,
+    task::might_sleep, //
+};
+
+/// Device types, `ARPHRD_*`.
+pub(crate) mod arphrd {
+    use crate::kapi::bindings;
+
+    /// Ethernet.
+    pub(crate) const ETHER: u16 = bindings::ARPHRD_ETHER as u16;
+    /// The loopback device.
+    pub(crate) const LOOPBACK: u16 = bindings::ARPHRD_LOOPBACK as u16;
+    /// No link layer address.
+    pub(crate) const NONE: u16 = bindings::ARPHRD_NONE as u16;
+}
+
+/// A counted reference to a network namespace.
+///
+/// # Invariants
+///
+/// The pointer is valid, and a reference of it is ours.
+pub(crate) struct NetNs(NonNull<bindings::net>);
+
+// SAFETY: A namespace may be used and put from any thread.
+unsafe impl Send for NetNs {}
+// SAFETY: As above.
+unsafe impl Sync for NetNs {}
+
+impl NetNs {
+    /// The namespace of the calling process.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Always safe to call; it takes a reference.
+        let net = unsafe { bindings::siw_helper_current_net() };
+        // SAFETY: A process has a namespace, the helper falls back to the first one.
+        // INVARIANT: The helper took a reference for us.
+        Self(unsafe { NonNull::new_unchecked(net) })
+    }
+
+    pub(super) fn as_raw(&self) -> *mut bindings::net {
+        self.0.as_ptr()
+    }
+}
+
+impl Clone for NetNs {
+    fn clone(&self) -> Self {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_get_net(self.0.as_ptr()) };
+        // INVARIANT: The reference was just taken.
+        Self(self.0)
+    }
+}
+
+impl Drop for NetNs {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the type invariants.
+        unsafe { bindings::siw_helper_put_net(self.0.as_ptr()) };
+    }
+}
+
+impl PartialEq for NetNs {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// The name of a device when it was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct DevName([u8; bindings::IFNAMSIZ as usize]);
+
+impl DevName {
+    /// The characters of the name.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.split(|c| *c == 0).next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for DevName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A device's name is not necessarily UTF-8.
+        write!(f, "{}", self.as_bytes().escape_ascii())
+    }
+}
+
+/// A link layer address.
+#[derive(Clone, Copy)]
+pub(crate) struct HwAddr {
+    addr: [u8; bindings::MAX_ADDR_LEN as usize],
+    len: usize,
+}
+
+impl HwAddr {
+    /// The bytes of the address; none if the device has no such address.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.addr.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// A counted reference to a network device.
+///
+/// # Invariants
+///
+/// The pointer is valid, and a reference of it is ours.
+pub(crate) struct NetDev(NonNull<bindings::net_device>);
+
+// SAFETY: A device may be used and put from any thread.
+unsafe impl Send for NetDev {}
+// SAFETY: As above; all methods read what may be read at any time.
+unsafe impl Sync for NetDev {}
+
+impl NetDev {
+    /// Takes a reference to a device.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a valid device.
+    pub(in crate::kapi) unsafe fn from_raw(dev: *mut bindings::net_device) -> Self {
+        // SAFETY: Valid by the contract of this function.
+        unsafe { bindings::siw_helper_dev_hold(dev) };
+        // SAFETY: Not null, since it is valid.
+        // INVARIANT: The reference was just taken.
+        Self(unsafe { NonNull::new_unchecked(dev) })
+    }
+
+    /// The C device, valid as long as `self` is.
+    pub(in crate::kapi) fn as_raw(&self) -> *mut bindings::net_device {
+        self.0.as_ptr()
+    }
+
+    /// The name; the device may be renamed at any time.
+    pub(crate) fn name(&self) -> DevName {
+        let mut name = [0; bindings::IFNAMSIZ as usize];
+        // SAFETY: Valid by the type invariants; `name` has the length that is written.
+        unsafe { bindings::siw_helper_dev_name(self.0.as_ptr(), name.as_mut_ptr().cast()) };
+        DevName(name)
+    }
+
+    /// The link layer address.
+    pub(crate) fn hw_addr(&self) -> HwAddr {
+        let mut addr = [0; bindings::MAX_ADDR_LEN as usize];
+        // SAFETY: Valid by the type invariants; `addr` has the length that is written at most.
+        let len = unsafe { bindings::siw_helper_dev_hw_addr(self.0.as_ptr(), addr.as_mut_ptr()) };
+        HwAddr {
+            addr,
+            len: len as usize,
+        }
+    }
+
+    /// The index in its namespace.
+    pub(crate) fn ifindex(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_ifindex(self.0.as_ptr()) }
+    }
+
+    /// The MTU.
+    pub(crate) fn mtu(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_mtu(self.0.as_ptr()) }
+    }
+
+    /// The type of the link, see [`arphrd`].
+    pub(crate) fn arphrd(&self) -> u16 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_type(self.0.as_ptr()) }
+    }
+
+    fn flag(&self, flag: u32) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_flags(self.0.as_ptr()) & flag != 0 }
+    }
+
+    /// Whether it was set up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.flag(bindings::net_device_flags_IFF_UP)
+    }
+
+    /// Whether it is up and has a link.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_up() && self.flag(bindings::net_device_flags_IFF_RUNNING)
+    }
+
+    /// Whether it is a loopback device.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.flag(bindings::net_device_flags_IFF_LOOPBACK)
+    }
+
+    /// Whether it is on its way out.
+    pub(crate) fn is_unregistering(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_unregistering(self.0.as_ptr()) }
+    }
+
+    /// Whether it takes scattered data and computes checksums.
+    pub(crate) fn sg_csum(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_sg_csum(self.0.as_ptr()) }
+    }
+
+    /// The memory node it is near to, or -1.
+    pub(crate) fn numa_node(&self) -> i32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_node(self.0.as_ptr()) }
+    }
+
+    /// The device below, if this is a VLAN; or else itself.
+    pub(crate) fn real(&self) -> NetDev {
+        // SAFETY: Valid by the type invariants.
+        let real = unsafe { bindings::siw_helper_dev_real(self.0.as_ptr()) };
+        // SAFETY: A VLAN keeps a reference of the device below it.
+        unsafe { NetDev::from_raw(real) }
+    }
+
+    /// Its namespace, unless that is being dismantled.
+    pub(crate) fn net(&self) -> Option<NetNs> {
+        // SAFETY: Valid by the type invariants.
+        let net = unsafe { bindings::siw_helper_dev_net(self.0.as_ptr()) };
+        // INVARIANT: The helper took a reference for us, or returned null.
+        NonNull::new(net).map(NetNs)
+    }
+
+    /// Its addresses, IPv4 first, with port 0. Link-local ones have its index as the scope.
+    ///
+    /// May sleep.
+    pub(crate) fn addrs(&self) -> Result<KVec<SockAddr>> {
+        might_sleep();
+        let mut room = 16;
+        loop {
+            let mut raw = KVec::<RawAddr>::with_capacity(room, GFP_KERNEL)?;
+            for _ in 0..room {
+                raw.push(RawAddr::new(), GFP_KERNEL)?;
+            }
+            let max = u32::try_from(room)?;
+            let out = raw.as_mut_ptr().cast();
+            // SAFETY: Valid by the type invariants; `out` has `max` elements.
+            let n = unsafe { bindings::siw_helper_dev_addrs(self.0.as_ptr(), out, max) };
+            if n > max {
+                // Addresses come and go: leave some room.
+                room = (n as usize).saturating_add(16);
+                continue;
+            }
+            let mut addrs = KVec::with_capacity(n as usize, GFP_KERNEL)?;
+            for addr in raw.iter().filter_map(RawAddr::parse) {
+                addrs.push(addr, GFP_KERNEL)?;
+            }
+            return Ok(addrs);
+        }
+    }
+}
+
+impl Clone for NetDev {
+    fn clone(&self) -> Self {
+        // SAFETY: Valid by the type invariants.
+        unsafe { NetDev::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for NetDev {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the type invariants.
+        unsafe { bindings::siw_helper_dev_put(self.0.as_ptr()) };
+    }
+}
+
+impl PartialEq for NetDev {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP connections.
+//!
+//! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
+
+use super::{
+    addr::{
+        Family,
+        RawAddr,
+        SockAddr, //
+    },
+    callbacks::{
+        self,
+        Owner,
+        SocketEvents,
+        Stock, //
+    },
+    locked::LockedSock,
+    netdev::NetNs,
+    release_later, //
+};
+use crate::kapi::bindings;
+use core::{
+    mem::ManuallyDrop,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+use kernel::{
+    error::to_result,
+    ffi, new_work,
+    prelude::*,
+    sync::Arc,
+    task::might_sleep,
+    workqueue::{
+        impl_has_work,
+        Work,
+        WorkItem, //
+    },
+};
+
+/// The state of a connection (RFC 9293, 3.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TcpState {
+    Established,
+    SynSent,
+    SynRecv,
+    FinWait1,
+    FinWait2,
+    TimeWait,
+    Close,
+    CloseWait,
+    LastAck,
+    Listen,
+    Closing,
+}
+
+impl TcpState {
+    pub(super) fn from_raw(state: ffi::c_int) -> Self {
+        match state as u32 {
+            bindings::TCP_ESTABLISHED => TcpState::Established,
+            bindings::TCP_SYN_SENT => TcpState::SynSent,
+            bindings::TCP_SYN_RECV | bindings::TCP_NEW_SYN_RECV => TcpState::SynRecv,
+            bindings::TCP_FIN_WAIT1 => TcpState::FinWait1,
+            bindings::TCP_FIN_WAIT2 => TcpState::FinWait2,
+            bindings::TCP_TIME_WAIT => TcpState::TimeWait,
+            bindings::TCP_CLOSE_WAIT => TcpState::CloseWait,
+            bindings::TCP_LAST_ACK => TcpState::LastAck,
+            bindings::TCP_LISTEN => TcpState::Listen,
+            bindings::TCP_CLOSING => TcpState::Closing,
+            _ => TcpState::Close,
+        }
+    }
+
+    /// Whether data may be sent.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, TcpState::Established | TcpState::CloseWait)
+    }
+}
+
+/// How far [`Socket::connect`] got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Connect {
+    /// The connection is there.
+    Done,
+    /// [`SocketEvents::state_change`] will tell.
+    InProgress,
+}
+
+/// What [`Socket::shutdown`] ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shutdown {
+    /// Receiving.
+    Recv,
+    /// Sending: a FIN follows the data.
+    Send,
+    /// Both.
+    Both,
+}
+
+/// A C socket that we own, and the means to release it from process context.
+///
+/// # Invariants
+///
+/// `sock` is a valid TCP socket with a `struct sock`, owned by this; `stock` is what its callbacks
+/// were before ours.
+#[pin_data]
+pub(super) struct Handle {
+    #[pin]
+    work: Work<Handle>,
+    sock: NonNull<bindings::socket>,
+    stock: Stock,
+}
+
+// SAFETY: A socket may be used and released from any thread.
+unsafe impl Send for Handle {}
+// SAFETY: As above; the C side locks.
+unsafe impl Sync for Handle {}
+
+impl_has_work! {
+    impl HasWork<Self> for Handle { self.work }
+}
+
+impl WorkItem for Handle {
+    type Pointer = Pin<KBox<Self>>;
+
+    /// The socket was dropped.
+    fn run(this: Pin<KBox<Self>>) {
+        this.detach();
+        // SAFETY: Owned by the type invariants, and nobody uses it any more.
+        unsafe { bindings::sock_release(this.sock.as_ptr()) };
+    }
+}
+
+impl Handle {
+    /// Takes a socket over. With `stock`, its callbacks are made those. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a valid TCP socket with a `struct sock`, which the caller owns; it is
+    /// released on an error too. Nobody else uses it yet. If its callbacks are not the stock ones,
+    /// then `stock` must be given.
+    unsafe fn take(sock: *mut bindings::socket, stock: Option<&Stock>) -> Result<Pin<KBox<Self>>> {
+        // SAFETY: Valid by the contract of this function.
+        let sk = unsafe { (*sock).sk }.cast();
+        let mut found = Stock::default();
+        // SAFETY: As above.
+        unsafe { bindings::siw_helper_sk_prepare(sk, &mut found) };
+        let swapped = match stock {
+            // SAFETY: As above. The callbacks are the socket's own.
+            Some(stock) => unsafe { callbacks::swap(sk, stock, None) },
+            None => Ok(()),
+        };
+        let stock = *stock.unwrap_or(&found);
+        let handle = swapped.and_then(|()| {
+            KBox::pin_init(
+                // INVARIANT: By the contract of this function.
+                pin_init!(Self {
+                    work <- new_work!("siw::release"),
+                    // SAFETY: Not null, since it is valid.
+                    sock: unsafe { NonNull::new_unchecked(sock) },
+                    stock,
+                }),
+                GFP_KERNEL,
+            )
+        });
+        if handle.is_err() {
+            // SAFETY: The caller gave it to us.
+            unsafe { bindings::sock_release(sock) };
+        }
+        handle
+    }
+
+    /// Makes a socket. May sleep.
+    pub(super) fn create(net: &NetNs, family: Family) -> Result<Pin<KBox<Self>>> {
+        might_sleep();
+        let mut sock = null_mut();
+        // SAFETY: The namespace is valid as long as `net` is, the socket takes its own reference.
+        to_result(unsafe {
+            bindings::siw_helper_sock_create(net.as_raw(), family.as_raw(), &mut sock)
+        })?;
+        // SAFETY: It was just made, with its own callbacks.
+        unsafe { Handle::take(sock, None) }
+    }
+
+    /// Accepts a connection, if there is one. May sleep.
+    pub(super) fn accept(&self) -> Result<Option<Socket>> {
+        might_sleep();
+        let mut child = null_mut();
+        // SAFETY: Valid by the type invariants.
+        let ret = unsafe {
+            bindings::kernel_accept(self.sock(), &mut child, bindings::O_NONBLOCK as ffi::c_int)
+        };
+        match to_result(ret) {
+            Err(EAGAIN) => return Ok(None),
+            Err(e) => return Err(e),
+            Ok(()) => (),
+        }
+        // SAFETY: The child is ours. It inherited our `data_ready`, so its own callbacks are given:
+        // those that the listener had.
+        let handle = unsafe { Handle::take(child, Some(&self.stock)) }?;
+        Ok(Some(Socket::from_handle(handle)))
+    }
+
+    pub(super) fn sock(&self) -> *mut bindings::socket {
+        self.sock.as_ptr()
+    }
+
+    pub(super) fn sk(&self) -> *mut bindings::sock {
+        // SAFETY: Valid by the type invariants; set once, until the socket is released.
+        unsafe { (*self.sock.as_ptr()).sk }.cast()
+    }
+
+    pub(super) fn stock(&self) -> &Stock {
+        &self.stock
+    }
+
+    /// Takes our callbacks away. May sleep.
+    pub(super) fn detach(&self) {
+        // SAFETY: Valid by the type invariants. The callbacks are the socket's own.
+        let _ = unsafe { callbacks::swap(self.sk(), &self.stock, None) };
+    }
+
+    /// Binds to an address. May sleep.
+    pub(super) fn bind(&self, addr: &SockAddr) -> Result {
+        // A port is free again when the connection is gone, though it is in TIME-WAIT.
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::sock_set_reuseaddr(self.sk()) };
+        let mut addr = addr.to_raw();
+        // SAFETY: The address is valid for reads of that length.
+        to_result(unsafe { bindings::kernel_bind(self.sock(), addr.as_mut_ptr(), RawAddr::LEN) })
+    }
+
+    /// Binds to a device. May sleep.
+    pub(super) fn bind_to_device(&self, ifindex: u32) -> Result {
+        let ifindex = i32::try_from(ifindex)?;
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::sock_bindtoindex(self.sk(), ifindex, true) })
+    }
+
+    pub(super) fn set_v6only(&self) -> Result {
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::siw_helper_sock_set_v6only(self.sk()) })
+    }
+
+    pub(super) fn set_tos(&self, tos: u8) -> Result {
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::siw_helper_sock_set_tos(self.sock(), tos) })
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> Result {
+        might_sleep();
+        let how = match how {
+            Shutdown::Recv => bindings::sock_shutdown_cmd_SHUT_RD,
+            Shutdown::Send => bindings::sock_shutdown_cmd_SHUT_WR,
+            Shutdown::Both => bindings::sock_shutdown_cmd_SHUT_RDWR,
+        };
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::kernel_sock_shutdown(self.sock(), how) })
+    }
+
+    pub(super) fn local_addr(&self) -> Result<SockAddr> {
+        might_sleep();
+        let mut addr = RawAddr::new();
+        // SAFETY: Valid by the type invariants; there is room for any address.
+        let len = unsafe { bindings::kernel_getsockname(self.sock(), addr.as_mut_ptr()) };
+        to_result(len.min(0))?;
+        addr.parse().ok_or(EINVAL)
+    }
+}
+
+/// A TCP connection, or what will be one.
+///
+/// Share it as an `Arc<Socket>`: all methods take `&self`. It may be dropped in any context; it is
+/// released a little later then, in process context. What must happen at once, ask for:
+/// [`Self::detach`], [`Self::abort`] or [`Self::shutdown`].
+///
+/// Methods may sleep, unless they say otherwise; none waits for the network.
+pub(crate) struct Socket(ManuallyDrop<Pin<KBox<Handle>>>);
+
+impl Socket {
+    /// Makes a socket in that namespace, which it keeps alive.
+    pub(crate) fn new(net: &NetNs, family: Family) -> Result<Self> {
+        Ok(Self::from_handle(Handle::create(net, family)?))
+    }
+
+    fn from_handle(handle: Pin<KBox<Handle>>) -> Self {
+        Self(ManuallyDrop::new(handle))
+    }
+
+    /// Binds to an address, which may be in use by connections.
+    pub(crate) fn bind(&self, addr: &SockAddr) -> Result {
+        self.0.bind(addr)
+    }
+
+    /// Binds to a device.
+    pub(crate) fn bind_to_device(&self, ifindex: u32) -> Result {
+        self.0.bind_to_device(ifindex)
+    }
+
+    /// Starts to connect.
+    pub(crate) fn connect(&self, addr: &SockAddr) -> Result<Connect> {
+        might_sleep();
+        let mut addr = addr.to_raw();
+        // SAFETY: The socket is valid by the type invariants of `Handle`, the address for reads.
+        let ret = unsafe {
+            bindings::kernel_connect(
+                self.0.sock(),
+                addr.as_mut_ptr(),
+                RawAddr::LEN,
+                bindings::O_NONBLOCK as ffi::c_int,
+            )
+        };
+        match to_result(ret) {
+            Ok(()) => Ok(Connect::Done),
+            Err(e) if e.to_errno() == -(bindings::EINPROGRESS as ffi::c_int) => {
+                Ok(Connect::InProgress)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Our address.
+    pub(crate) fn local_addr(&self) -> Result<SockAddr> {
+        self.0.local_addr()
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer_addr(&self) -> Result<SockAddr> {
+        might_sleep();
+        let mut addr = RawAddr::new();
+        // SAFETY: Valid by the type invariants; there is room for any address.
+        let len = unsafe { bindings::kernel_getpeername(self.0.sock(), addr.as_mut_ptr()) };
+        to_result(len.min(0))?;
+        addr.parse().ok_or(EINVAL)
+    }
+
+    fn recv_flags(&self, buf: &mut [u8], flags: u32) -> Result<usize> {
+        might_sleep();
+        // SAFETY: The socket is valid by the type invariants, `buf` for writes.
+        let ret = unsafe {
+            bindings::siw_helper_sock_recv(
+                self.0.sock(),
+                buf.as_mut_ptr().cast(),
+                buf.len(),
+                flags as ffi::c_int,
+            )
+        };
+        usize::try_from(ret).map_err(|_| Error::from_errno(ret))
+    }
+
+    /// Reads what is there: `EAGAIN` if nothing, 0 at the end of the stream.
+    pub(crate) fn recv(&self, buf: &mut [u8]) -> Result<usize> {
+        self.recv_flags(buf, 0)
+    }
+
+    /// As [`Self::recv`], but what was read stays there.
+    pub(crate) fn peek(&self, buf: &mut [u8]) -> Result<usize> {
+        self.recv_flags(buf, bindings::MSG_PEEK)
+    }
+
+    /// Sends, maybe not all of it: `EAGAIN` if nothing.
+    pub(crate) fn send(&self, buf: &[u8]) -> Result<usize> {
+        might_sleep();
+        // SAFETY: The socket is valid by the type invariants, `buf` for reads.
+        let ret = unsafe {
+            bindings::siw_helper_sock_send(self.0.sock(), buf.as_ptr().cast(), buf.len())
+        };
+        usize::try_from(ret).map_err(|_| Error::from_errno(ret))
+    }
+
+    /// The state of the connection a moment ago. Any context.
+    pub(crate) fn state(&self) -> TcpState {
+        // SAFETY: Valid by the type invariants.
+        TcpState::from_raw(unsafe { bindings::siw_helper_sk_state(self.0.sk()) })
+    }
+
+    /// The error of the socket, which is cleared. Any context.
+    pub(crate) fn take_error(&self) -> Result {
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::siw_helper_sk_take_error(self.0.sk()) })
+    }
+
+    /// How many bytes the peer has not acknowledged. Any context.
+    pub(crate) fn unsent(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_unsent(self.0.sk()) }
+    }
+
+    /// The first byte the peer has not acknowledged. Any context.
+    pub(crate) fn snd_una(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_snd_una(self.0.sk()) }
+    }
+
+    /// The CPU that received last. Any context.
+    pub(crate) fn incoming_cpu(&self) -> Option<u32> {
+        // SAFETY: Valid by the type invariants.
+        u32::try_from(unsafe { bindings::siw_helper_sk_incoming_cpu(self.0.sk()) }).ok()
+    }
+
+    /// Ends one direction, or both.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> Result {
+        self.0.shutdown(how)
+    }
+
+    /// Resets the connection: nothing that is queued is sent any more.
+    ///
+    /// The owner, if there still is one, sees the error `cause`.
+    pub(crate) fn abort(&self, cause: Error) {
+        might_sleep();
+        // SAFETY: Valid by the type invariants. It fails if the connection is closed already.
+        unsafe { bindings::tcp_abort(self.0.sk(), cause.to_errno().wrapping_neg()) };
+    }
+
+    /// Sends small segments at once, which is so from the start.
+    pub(crate) fn set_nodelay(&self) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::tcp_sock_set_nodelay(self.0.sk()) };
+    }
+
+    /// Acknowledges at once, or not.
+    pub(crate) fn set_quickack(&self, on: bool) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::tcp_sock_set_quickack(self.0.sk(), on.into()) };
+    }
+
+    /// Bounds how long data may stay unacknowledged.
+    pub(crate) fn set_user_timeout(&self, ms: u32) -> Result {
+        let ms = ffi::c_int::try_from(ms)?;
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::tcp_sock_set_user_timeout(self.0.sk(), ms) })
+    }
+
+    /// Bounds how often a SYN is sent again.
+    pub(crate) fn set_syncnt(&self, count: u8) -> Result {
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::tcp_sock_set_syncnt(self.0.sk(), count.into()) })
+    }
+
+    /// The type of service or traffic class.
+    pub(crate) fn set_tos(&self, tos: u8) -> Result {
+        self.0.set_tos(tos)
+    }
+
+    /// Probes an idle connection after `idle_s` seconds, `count` times every `interval_s` seconds.
+    pub(crate) fn set_keepalive(&self, idle_s: u16, interval_s: u16, count: u8) -> Result {
+        let sk = self.0.sk();
+        // SAFETY: Valid by the type invariants.
+        to_result(unsafe { bindings::tcp_sock_set_keepidle(sk, idle_s.into()) })?;
+        // SAFETY: As above.
+        to_result(unsafe { bindings::tcp_sock_set_keepintvl(sk, interval_s.into()) })?;
+        // SAFETY: As above.
+        to_result(unsafe { bindings::tcp_sock_set_keepcnt(sk, count.into()) })?;
+        // SAFETY: As above.
+        unsafe { bindings::sock_set_keepalive(sk) };
+        Ok(())
+    }
+
+    /// Leaves IPv4 to others.
+    pub(crate) fn set_v6only(&self) -> Result {
+        self.0.set_v6only()
+    }
+
+    /// Makes the release of the socket reset the connection.
+    pub(crate) fn set_linger0(&self) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::sock_no_linger(self.0.sk()) };
+    }
+
+    /// Has `owner` handle the events, in place of an earlier owner, none of whose callbacks runs
+    /// when this returns.
+    ///
+    /// For bytes that are there already, call [`Self::run_data_ready`]. Not from a callback.
+    pub(crate) fn attach(&self, owner: Arc<dyn SocketEvents>) -> Result {
+        let owner = KBox::new(Owner::Stream(owner), GFP_KERNEL)?;
+        // SAFETY: Valid by the type invariants. Callbacks and owner fit.
+        unsafe { callbacks::swap(self.0.sk(), &callbacks::STREAM, Some(owner)) }
+    }
+
+    /// Ends what [`Self::attach`] began. Not from a callback.
+    pub(crate) fn detach(&self) {
+        self.0.detach();
+    }
+
+    /// Calls the owner's [`SocketEvents::data_ready`], if there is one.
+    pub(crate) fn run_data_ready(&self) {
+        let _locked = self.lock();
+        // SAFETY: Valid by the type invariants, and locked.
+        unsafe { callbacks::data_ready(self.0.sk()) };
+    }
+
+    /// Locks the socket; its softirq work waits until the guard is dropped.
+    pub(crate) fn lock(&self) -> LockedSock<'_> {
+        might_sleep();
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_lock_sock(self.0.sk()) };
+        // SAFETY: Locked just now, and `self` is borrowed.
+        unsafe { LockedSock::new(self.0.sk(), false) }
+    }
+
+    /// Locks the socket as a softirq does, if nobody has it locked and interrupts are on.
+    ///
+    /// Any context. No sleeping while the guard is there.
+    pub(crate) fn try_lock_bh(&self) -> Option<LockedSock<'_>> {
+        // SAFETY: Valid by the type invariants.
+        if !unsafe { bindings::siw_helper_trylock_sock_bh(self.0.sk()) } {
+            return None;
+        }
+        // SAFETY: Locked just now, and `self` is borrowed.
+        Some(unsafe { LockedSock::new(self.0.sk(), true) })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // SAFETY: Not used after this.
+        release_later(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
