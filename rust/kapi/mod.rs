@@ -3,3 +3,10 @@
 //! The kernel API this driver needs and the kernel crate lacks.
 
 mod bindings;
+pub(crate) mod context;
+pub(crate) mod crc32c;
+pub(crate) mod net;
+pub(crate) mod random;
+pub(crate) mod sync;
+pub(crate) mod trace;
+pub(crate) mod wq;

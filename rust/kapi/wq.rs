@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work queues of our own, and taking work back from a queue.
+//!
+//! The items are those of [`kernel::workqueue`].
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use crate::kapi::bindings;
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
+use kernel::{
+    ffi,
+    prelude::*,
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        Arc, //
+    },
+    task::might_sleep,
+    time::Jiffies,
+    workqueue::{
+        HasDelayedWork,
+        HasWork,
+        Queue,
+        RawWorkItem,
+        Work,
+        WorkItem, //
+    },
+};
+
+/// How a queue runs its items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One at a time, in the order they came.
+    Ordered,
+    /// Anywhere, many at a time.
+    Unbound,
+    /// On the CPU they were queued for, ahead of ordinary work.
+    PerCpu,
+}
+
+/// An owned work queue, which makes progress under memory pressure too.
+///
+/// # Invariants
+///
+/// The pointer is a valid work queue that this owns.
+pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: Work queues may be used and destroyed from any thread.
+unsafe impl Send for WorkQueue {}
+// SAFETY: As above; the C side locks.
+unsafe impl Sync for WorkQueue {}
+
+impl WorkQueue {
+    /// Makes a queue. May sleep.
+    pub(crate) fn new(name: &CStr, kind: Kind) -> Result<Self> {
+        might_sleep();
+        let (flags, max_active) = match kind {
+            Kind::Ordered => (
+                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags___WQ_ORDERED,
+                1,
+            ),
+            Kind::Unbound => (bindings::wq_flags_WQ_UNBOUND, 0),
+            Kind::PerCpu => (
+                bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_HIGHPRI,
+                0,
+            ),
+        };
+        let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
+        // SAFETY: The name is valid for the duration of the call, which copies it.
+        let wq =
+            unsafe { bindings::siw_helper_alloc_workqueue(name.as_char_ptr(), flags, max_active) };
+        // INVARIANT: It was just made.
+        NonNull::new(wq).map(Self).ok_or(ENOMEM)
+    }
+
+    /// Queues an item for that CPU, or this one if there is no such CPU. Any context.
+    ///
+    /// An item is in a queue at most once, and never runs twice at a time. A CPU that is going
+    /// offline leaves its items to the others.
+    pub(crate) fn enqueue_on<W, const ID: u64>(&self, cpu: u32, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        // SAFETY: Always safe to call; the helper checks the number.
+        let cpu = if unsafe { bindings::siw_helper_cpu_possible(cpu) } {
+            cpu as ffi::c_int
+        } else {
+            bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int
+        };
+        let wq = self.0.as_ptr();
+        let queue = move |work| {
+            // SAFETY: The queue is valid by the type invariants, and `__enqueue` gives a valid
+            // item, which stays so until it runs.
+            unsafe { bindings::queue_work_on(cpu, wq, work) }
+        };
+        // SAFETY: `queue_work_on()` returns false only for an item that is in a queue. The item
+        // is `Send` and static.
+        unsafe { item.__enqueue(queue) }
+    }
+
+    /// Arms a delayed item, anew if it is armed already. Any context.
+    pub(crate) fn mod_delayed<T, const ID: u64>(&self, item: Arc<T>, delay: Jiffies)
+    where
+        T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
+    {
+        let ptr = Arc::into_raw(item);
+        // SAFETY: `ptr` is a valid item.
+        let work = unsafe { raw_work::<T, ID>(ptr) };
+        // SAFETY: By `HasDelayedWork` this is the `work` of a `delayed_work`.
+        let dwork = unsafe { kernel::container_of!(work, bindings::delayed_work, work) };
+        // SAFETY: Queue and item are valid; the item stays so, since the queue has a reference:
+        // the one just given, or the one it got when the item was armed before.
+        let was_pending = unsafe {
+            bindings::mod_delayed_work_on(
+                bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int,
+                self.0.as_ptr(),
+                dwork,
+                delay,
+            )
+        };
+        if was_pending {
+            // SAFETY: From `into_raw` above. The queue kept the reference of the earlier arming.
+            drop(unsafe { Arc::from_raw(ptr) });
+        }
+    }
+
+    /// Waits until all that is queued now has run. May sleep.
+    pub(crate) fn flush(&self) {
+        might_sleep();
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_flush_workqueue(self.0.as_ptr()) };
+    }
+
+    /// As [`Self::flush`], and with what the items queue in turn. Others must not. May sleep.
+    pub(crate) fn drain(&self) {
+        might_sleep();
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::drain_workqueue(self.0.as_ptr()) };
+    }
+}
+
+impl Deref for WorkQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        // SAFETY: Valid by the type invariants, for as long as `self` is.
+        unsafe { Queue::from_raw(self.0.as_ptr().cast()) }
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        might_sleep();
+        // SAFETY: Owned by the type invariants. It waits for what is queued.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+/// Returns the `work_struct` of an item.
+///
+/// # Safety
+///
+/// `item` must point to a valid `T`.
+unsafe fn raw_work<T: HasWork<T, ID>, const ID: u64>(item: *const T) -> *mut bindings::work_struct {
+    // SAFETY: `item` is valid by the contract of this function.
+    let work = unsafe { T::raw_get_work(item.cast_mut()) };
+    // SAFETY: `raw_get_work` returns a valid pointer.
+    unsafe { Work::raw_get(work) }
+}
+
+/// The `delayed_work` of an item.
+///
+/// # Safety
+///
+/// `item` must point to a valid `T`.
+unsafe fn raw_delayed<T: HasDelayedWork<T, ID>, const ID: u64>(
+    item: *const T,
+) -> *mut bindings::delayed_work {
+    // SAFETY: By the contract of this function.
+    let work = unsafe { raw_work::<T, ID>(item) };
+    // SAFETY: By `HasDelayedWork` this is the `work` of a `delayed_work`.
+    unsafe { kernel::container_of!(work, bindings::delayed_work, work) }
+}
+
+/// Drops the reference a queue had to an item it no longer has.
+///
+/// # Safety
+///
+/// The item was queued as an `Arc` and has just been taken from the queue.
+unsafe fn taken_back<T>(item: &Arc<T>, was_pending: bool) -> bool {
+    if was_pending {
+        // SAFETY: Queueing did `Arc::into_raw`, and the queue will not use that reference any
+        // more, by the contract of this function.
+        drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
+    }
+    was_pending
+}
+
+/// Takes an item from its queue and waits until it does not run. May sleep.
+///
+/// Returns whether it was queued. Not from the item itself.
+pub(crate) fn cancel_sync<T, const ID: u64>(item: &Arc<T>) -> bool
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    might_sleep();
+    // SAFETY: An `Arc` points to a valid item.
+    let work = unsafe { raw_work::<T, ID>(Arc::as_ptr(item)) };
+    // SAFETY: As above.
+    let pending = unsafe { bindings::cancel_work_sync(work) };
+    // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued.
+    unsafe { taken_back(item, pending) }
+}
+
+/// As [`cancel_sync`], for a delayed item. May sleep.
+pub(crate) fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>) -> bool
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    might_sleep();
+    // SAFETY: An `Arc` points to a valid item.
+    let dwork = unsafe { raw_delayed::<T, ID>(Arc::as_ptr(item)) };
+    // SAFETY: As above.
+    let pending = unsafe { bindings::cancel_delayed_work_sync(dwork) };
+    // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued.
+    unsafe { taken_back(item, pending) }
+}
+
+/// Takes a delayed item from its queue; it may still be running. Any context.
+pub(crate) fn cancel_delayed<T, const ID: u64>(item: &Arc<T>) -> bool
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    // SAFETY: An `Arc` points to a valid item.
+    let dwork = unsafe { raw_delayed::<T, ID>(Arc::as_ptr(item)) };
+    // SAFETY: As above.
+    let pending = unsafe { bindings::cancel_delayed_work(dwork) };
+    // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued. `item` still holds a
+    // reference, so this is not the last one.
+    unsafe { taken_back(item, pending) }
+}
+
+/// As [`cancel_sync`], for an item that is queued as an [`ARef`]. May sleep.
+pub(crate) fn cancel_sync_aref<T, const ID: u64>(item: &ARef<T>) -> bool
+where
+    T: AlwaysRefCounted + WorkItem<ID, Pointer = ARef<T>> + HasWork<T, ID>,
+{
+    might_sleep();
+    let ptr = NonNull::from(&**item);
+    // SAFETY: An `ARef` points to a valid item.
+    let work = unsafe { raw_work::<T, ID>(ptr.as_ptr()) };
+    // SAFETY: As above.
+    let pending = unsafe { bindings::cancel_work_sync(work) };
+    if pending {
+        // SAFETY: Queueing did `ARef::into_raw`, and the queue no longer uses that reference.
+        drop(unsafe { ARef::from_raw(ptr) });
+    }
+    pending
+}
