@@ -362,10 +362,10 @@ int siw_helper_sock_create(struct net *net, int family, struct socket **res)
  */
 void siw_helper_sk_prepare(struct sock *sk, struct siw_sk_callbacks *stock)
 {
+	tcp_sock_set_nodelay(sk);
 	lock_sock(sk);
 	sk->sk_allocation = GFP_ATOMIC | __GFP_NOWARN;
 	sk->sk_use_task_frag = false;
-	__tcp_sock_set_nodelay(sk, true);
 	write_lock_bh(&sk->sk_callback_lock);
 	stock->state_change = sk->sk_state_change;
 	stock->data_ready = sk->sk_data_ready;
