@@ -72,6 +72,7 @@ void siw_helper_dev_name(const struct net_device *dev, char name[IFNAMSIZ]);
 u32 siw_helper_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN]);
 u32 siw_helper_dev_ifindex(const struct net_device *dev);
 u32 siw_helper_dev_mtu(const struct net_device *dev);
+u32 siw_helper_dev_max_mtu(const struct net_device *dev);
 u16 siw_helper_dev_type(const struct net_device *dev);
 u32 siw_helper_dev_flags(const struct net_device *dev);
 bool siw_helper_dev_unregistering(const struct net_device *dev);

@@ -191,6 +191,11 @@ u32 siw_helper_dev_mtu(const struct net_device *dev)
 	return READ_ONCE(dev->mtu);
 }
 
+u32 siw_helper_dev_max_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->max_mtu);
+}
+
 u16 siw_helper_dev_type(const struct net_device *dev)
 {
 	return dev->type;

@@ -22,6 +22,8 @@ pub(crate) mod arphrd {
 
     /// Ethernet.
     pub(crate) const ETHER: u16 = bindings::ARPHRD_ETHER as u16;
+    /// IEEE 802 as such.
+    pub(crate) const IEEE802: u16 = bindings::ARPHRD_IEEE802 as u16;
     /// The loopback device.
     pub(crate) const LOOPBACK: u16 = bindings::ARPHRD_LOOPBACK as u16;
     /// No link layer address.
@@ -169,6 +171,12 @@ impl NetDev {
     pub(crate) fn mtu(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::siw_helper_dev_mtu(self.0.as_ptr()) }
+    }
+
+    /// The largest MTU it can have; 0 if there is no bound.
+    pub(crate) fn max_mtu(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_max_mtu(self.0.as_ptr()) }
     }
 
     /// The type of the link, see [`arphrd`].
