@@ -6,10 +6,7 @@
 #ifndef SIW_HELPERS_H
 #define SIW_HELPERS_H
 
-#include <rdma/restrack.h>
-
 #include "siw_helpers_net.h"
-
-bool siw_helper_rdma_is_kernel_res(const struct rdma_restrack_entry *res);
+#include "siw_helpers_rdma.h"
 
 #endif

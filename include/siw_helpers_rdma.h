@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Prototypes of rust/helpers/rdma.c, for rust/kapi/rdma.
+ */
+#ifndef SIW_HELPERS_RDMA_H
+#define SIW_HELPERS_RDMA_H
+
+#include <linux/netdevice.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
+
+/* Device and user data */
+bool siw_helper_ib_device_try_get(struct ib_device *dev);
+void siw_helper_ib_name_by_user(struct ib_device *dev);
+bool siw_helper_port_active(struct net_device *ndev);
+u32 siw_helper_num_possible_cpus(void);
+struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata);
+struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs);
+
+/* Gate */
+void siw_helper_gate_init(rwlock_t *lock);
+bool siw_helper_gate_enter(rwlock_t *lock);
+void siw_helper_gate_exit(rwlock_t *lock, bool bh);
+bool siw_helper_gate_lock(rwlock_t *lock);
+void siw_helper_gate_unlock(rwlock_t *lock, bool bh);
+
+/* Tables */
+struct siw_rcu {
+	struct rcu_head head;
+};
+
+void siw_helper_kfree_rcu(struct siw_rcu *p);
+void siw_helper_xa_init(struct xarray *xa);
+int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry);
+int siw_helper_xa_alloc(struct xarray *xa, u32 *index, void *entry, u32 first,
+			u32 last, u32 *next);
+void *siw_helper_xa_erase(struct xarray *xa, unsigned long index);
+void *siw_helper_xa_find(struct xarray *xa, unsigned long *index);
+unsigned long siw_helper_xa_lock(struct xarray *xa);
+void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags);
+
+/* Memory */
+void *siw_helper_vmalloc_user(size_t len);
+struct ib_umem *siw_helper_umem_get(struct ib_device *dev, unsigned long start,
+				    size_t len, int access);
+size_t siw_helper_umem_pages(struct ib_umem *umem, unsigned long *addr,
+			     size_t room);
+size_t siw_helper_direct_map_room(unsigned long addr);
+bool siw_helper_may_sleep(void);
+struct workqueue_struct *siw_helper_alloc_release_queue(void);
+void siw_helper_release_work_init(struct work_struct *work, work_func_t func);
+void siw_helper_release_work_queue(struct workqueue_struct *queue,
+				   struct work_struct *work);
+
+#endif

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C that rust/kapi/rdma cannot call by itself: inline functions and macros. Part
+ * of rust/helpers.c.
+ */
+
+#include <linux/mm.h>
+#include <linux/preempt.h>
+#include <linux/vmalloc.h>
+
+#include "siw_helpers_rdma.h"
+
+/* Device and user data */
+
+bool siw_helper_ib_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
+void siw_helper_ib_name_by_user(struct ib_device *dev)
+{
+	ib_mark_name_assigned_by_user(dev);
+}
+
+bool siw_helper_port_active(struct net_device *ndev)
+{
+	return ib_get_curr_port_state(ndev) == IB_PORT_ACTIVE;
+}
+
+u32 siw_helper_num_possible_cpus(void)
+{
+	return num_possible_cpus();
+}
+
+struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata)
+{
+	return container_of(udata, struct uverbs_attr_bundle,
+			    driver_udata)->context;
+}
+
+struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
+{
+	return &attrs->driver_udata;
+}
+
+/*
+ * The gate. With interrupts off, as kernel consumers may post, no softirq can
+ * come in between, and local_bh_enable() may not be called.
+ */
+
+void siw_helper_gate_init(rwlock_t *lock)
+{
+	rwlock_init(lock);
+}
+
+static bool siw_bh_disable(void)
+{
+	if (irqs_disabled())
+		return false;
+	local_bh_disable();
+	return true;
+}
+
+bool siw_helper_gate_enter(rwlock_t *lock)
+{
+	bool bh = siw_bh_disable();
+
+	read_lock(lock);
+	return bh;
+}
+
+void siw_helper_gate_exit(rwlock_t *lock, bool bh)
+{
+	read_unlock(lock);
+	if (bh)
+		local_bh_enable();
+}
+
+bool siw_helper_gate_lock(rwlock_t *lock)
+{
+	bool bh = siw_bh_disable();
+
+	write_lock(lock);
+	return bh;
+}
+
+void siw_helper_gate_unlock(rwlock_t *lock, bool bh)
+{
+	write_unlock(lock);
+	if (bh)
+		local_bh_enable();
+}
+
+/* Tables: looked up with interrupts off, changed in process context. */
+
+void siw_helper_kfree_rcu(struct siw_rcu *p)
+{
+	kfree_rcu(p, head);
+}
+
+void siw_helper_xa_init(struct xarray *xa)
+{
+	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
+}
+
+int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry)
+{
+	return xa_insert_irq(xa, index, entry, GFP_KERNEL);
+}
+
+int siw_helper_xa_alloc(struct xarray *xa, u32 *index, void *entry, u32 first,
+			u32 last, u32 *next)
+{
+	int ret = xa_alloc_cyclic_irq(xa, index, entry, XA_LIMIT(first, last),
+				      next, GFP_KERNEL);
+
+	/* 1: the numbers have been given out once. */
+	return min(ret, 0);
+}
+
+void *siw_helper_xa_erase(struct xarray *xa, unsigned long index)
+{
+	return xa_erase_irq(xa, index);
+}
+
+void *siw_helper_xa_find(struct xarray *xa, unsigned long *index)
+{
+	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
+}
+
+unsigned long siw_helper_xa_lock(struct xarray *xa)
+{
+	unsigned long flags;
+
+	xa_lock_irqsave(xa, flags);
+	return flags;
+}
+
+void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags)
+{
+	xa_unlock_irqrestore(xa, flags);
+}
+
+/* Memory */
+
+void *siw_helper_vmalloc_user(size_t len)
+{
+	return vmalloc_user(len);
+}
+
+struct ib_umem *siw_helper_umem_get(struct ib_device *dev, unsigned long start,
+				    size_t len, int access)
+{
+	return ib_umem_get_va(dev, start, len, access);
+}
+
+/* Stores the kernel's addresses of the pages, and returns how many there are. */
+size_t siw_helper_umem_pages(struct ib_umem *umem, unsigned long *addr,
+			     size_t room)
+{
+	struct sg_table *sgt = &umem->sgt_append.sgt;
+	struct sg_page_iter iter;
+	size_t n = 0;
+
+	BUILD_BUG_ON(IS_ENABLED(CONFIG_HIGHMEM));
+	for_each_sgtable_page(sgt, &iter, 0) {
+		if (n == room)
+			return room + 1;
+		addr[n++] = (unsigned long)page_address(sg_page_iter_page(&iter));
+		if (!(n & 1023))
+			cond_resched();
+	}
+	return n;
+}
+
+/* How many bytes from @addr on are in its page of the direct map. */
+size_t siw_helper_direct_map_room(unsigned long addr)
+{
+	return virt_addr_valid(addr) ? PAGE_SIZE - offset_in_page(addr) : 0;
+}
+
+bool siw_helper_may_sleep(void)
+{
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && preemptible() &&
+	       !rcu_preempt_depth();
+}
+
+struct workqueue_struct *siw_helper_alloc_release_queue(void)
+{
+	return alloc_workqueue("siw_release", WQ_UNBOUND, 0);
+}
+
+void siw_helper_release_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+void siw_helper_release_work_queue(struct workqueue_struct *queue,
+				   struct work_struct *work)
+{
+	queue_work(queue, work);
+}
