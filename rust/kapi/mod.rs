@@ -7,6 +7,7 @@ pub(crate) mod context;
 pub(crate) mod crc32c;
 pub(crate) mod net;
 pub(crate) mod random;
+pub(crate) mod rdma;
 pub(crate) mod sync;
 pub(crate) mod trace;
 pub(crate) mod wq;

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The iWARP connection manager.
+//!
+//! C header: [`include/rdma/iw_cm.h`](srctree/include/rdma/iw_cm.h)
+
+use core::{
+    marker::PhantomData,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    device::Device,
+    errno,
+    ops::Driver, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        __kernel_sockaddr_storage as Storage, //
+        iw_cm_conn_param,
+        iw_cm_id,
+    },
+    net::SockAddr, //
+};
+
+/// What a connection is to be made with.
+pub(crate) struct ConnParam<'a> {
+    pub(crate) ord: u32,
+    pub(crate) ird: u32,
+    pub(crate) qpn: u32,
+    pub(crate) pdata: &'a [u8],
+}
+
+impl<'a> ConnParam<'a> {
+    /// # Safety
+    ///
+    /// `raw` and its private data are valid during `'a`.
+    pub(super) unsafe fn from_raw(raw: *const iw_cm_conn_param) -> Self {
+        // SAFETY: By the requirements of this function.
+        let raw = unsafe { &*raw };
+        Self {
+            ord: raw.ord,
+            ird: raw.ird,
+            qpn: raw.qpn,
+            // SAFETY: As above.
+            pdata: unsafe { bytes(raw.private_data, raw.private_data_len.into()) },
+        }
+    }
+}
+
+/// # Safety
+///
+/// `data` is null, or points to `len` bytes that do not change during `'a`.
+pub(super) unsafe fn bytes<'a>(data: *const ffi::c_void, len: usize) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: By the requirements of this function.
+    unsafe { core::slice::from_raw_parts(data.cast(), len) }
+}
+
+/// What the provider left in an identifier.
+///
+/// # Safety
+///
+/// `id` is valid, and its `provider_data` is null or from [`Arc::into_raw`] of a `T`.
+pub(super) unsafe fn take_provider_data<T>(id: *mut iw_cm_id) -> Result<Arc<T>> {
+    // SAFETY: By the requirements of this function. The core serialises the calls for an identifier.
+    let data = unsafe { core::mem::replace(&mut (*id).provider_data, null_mut()) };
+    if data.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirements of this function; nobody else finds it any more.
+    Ok(unsafe { Arc::from_raw(data.cast::<T>()) })
+}
+
+/// A counted reference to an identifier.
+///
+/// # Invariants
+///
+/// `raw` is an identifier on a device of `D`, and the reference is counted.
+pub(crate) struct CmId<D: Driver> {
+    raw: NonNull<iw_cm_id>,
+    _p: PhantomData<fn() -> D>,
+}
+
+// SAFETY: The functions of the core lock as needed.
+unsafe impl<D: Driver> Send for CmId<D> {}
+
+// SAFETY: As above; what is read does not change while the provider has the identifier.
+unsafe impl<D: Driver> Sync for CmId<D> {}
+
+impl<D: Driver> Clone for CmId<D> {
+    fn clone(&self) -> Self {
+        // SAFETY: Valid by the type invariants.
+        unsafe { Self::from_raw(self.raw.as_ptr()) }
+    }
+}
+
+impl<D: Driver> Drop for CmId<D> {
+    fn drop(&mut self) {
+        let id = self.raw.as_ptr();
+        // SAFETY: Valid by the type invariants; the core sets the function.
+        if let Some(rem_ref) = unsafe { (*id).rem_ref } {
+            // SAFETY: Counted by the type invariants.
+            unsafe { rem_ref(id) };
+        }
+    }
+}
+
+impl<D: Driver> CmId<D> {
+    /// Takes a reference.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is an identifier on a device of `D` that exists now.
+    pub(super) unsafe fn from_raw(raw: *mut iw_cm_id) -> Self {
+        // SAFETY: By the requirements of this function; the core sets the function.
+        if let Some(add_ref) = unsafe { (*raw).add_ref } {
+            // SAFETY: As above.
+            unsafe { add_ref(raw) };
+        }
+        // INVARIANT: Just counted.
+        Self {
+            // SAFETY: Not null by the requirements of this function.
+            raw: unsafe { NonNull::new_unchecked(raw) },
+            _p: PhantomData,
+        }
+    }
+
+    fn id(&self) -> &iw_cm_id {
+        // SAFETY: Valid by the type invariants. What is read through it does not change while the
+        // provider has the identifier, apart from `provider_data`, which is not.
+        unsafe { self.raw.as_ref() }
+    }
+
+    /// Whether both are the same identifier.
+    pub(crate) fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.raw == other.raw
+    }
+
+    /// The device of the identifier.
+    pub(crate) fn device(&self) -> &Device<D> {
+        // SAFETY: An identifier is for a device, which outlives it.
+        unsafe { Device::from_raw(self.id().device) }
+    }
+
+    fn addr(addr: &Storage) -> Result<SockAddr> {
+        // SAFETY: A reference to a whole address is valid.
+        unsafe { SockAddr::from_raw(addr) }.ok_or_else(errno::eafnosupport)
+    }
+
+    /// The local address as the consumer knows it.
+    pub(crate) fn local_addr(&self) -> Result<SockAddr> {
+        Self::addr(&self.id().local_addr)
+    }
+
+    /// The remote address as the consumer knows it.
+    pub(crate) fn remote_addr(&self) -> Result<SockAddr> {
+        Self::addr(&self.id().remote_addr)
+    }
+
+    /// The local address to use.
+    pub(crate) fn m_local_addr(&self) -> Result<SockAddr> {
+        Self::addr(&self.id().m_local_addr)
+    }
+
+    /// The remote address to use.
+    pub(crate) fn m_remote_addr(&self) -> Result<SockAddr> {
+        Self::addr(&self.id().m_remote_addr)
+    }
+
+    /// The type of service, if one was set.
+    pub(crate) fn tos(&self) -> Option<u8> {
+        let id = self.id();
+        id.tos_set().then_some(id.tos)
+    }
+
+    /// Whether to listen for this address family only.
+    pub(crate) fn afonly(&self) -> bool {
+        self.id().afonly()
+    }
+
+    /// Reports an event. Any context; if it fails, the consumer is not told.
+    pub(crate) fn upcall(&self, event: CmEvent<'_, D>) -> Result {
+        let mut ev: bindings::iw_cm_event = pin_init::zeroed();
+        let mut endpoint = None;
+        match event {
+            CmEvent::ConnectRequest {
+                ep,
+                local,
+                remote,
+                ird,
+                ord,
+                pdata,
+            } => {
+                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST;
+                fill(&mut ev, local, remote, ird, ord, pdata)?;
+                endpoint = Some(Arc::into_raw(ep));
+            }
+            CmEvent::ConnectReply {
+                status,
+                local,
+                remote,
+                ird,
+                ord,
+                pdata,
+            } => {
+                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY;
+                ev.status = to_errno(status);
+                fill(&mut ev, local, remote, ird, ord, pdata)?;
+            }
+            CmEvent::Established { ird, ord } => {
+                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED;
+                ev.ird = ird;
+                ev.ord = ord;
+            }
+            CmEvent::Disconnect { status } => {
+                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_DISCONNECT;
+                ev.status = to_errno(status);
+            }
+            CmEvent::Close { status } => {
+                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_CLOSE;
+                ev.status = to_errno(status);
+            }
+        }
+        if let Some(ep) = endpoint {
+            ev.provider_data = ep.cast_mut().cast();
+        }
+        let id = self.raw.as_ptr();
+        let result = match self.id().event_handler {
+            // SAFETY: The identifier is valid; the core copies the event and the private data.
+            Some(handler) => to_result(unsafe { handler(id, &mut ev) }),
+            None => Err(EINVAL),
+        };
+        if let (Err(_), Some(ep)) = (&result, endpoint) {
+            // SAFETY: From `into_raw` above; the core did not take it.
+            drop(unsafe { Arc::from_raw(ep) });
+        }
+        result
+    }
+}
+
+fn to_errno(status: Result) -> ffi::c_int {
+    status.map_or_else(Error::to_errno, |()| 0)
+}
+
+fn fill(
+    ev: &mut bindings::iw_cm_event,
+    local: SockAddr,
+    remote: SockAddr,
+    ird: u8,
+    ord: u8,
+    pdata: &[u8],
+) -> Result {
+    // SAFETY: A `RawAddr` is a whole `sockaddr_storage`.
+    ev.local_addr = unsafe { local.to_raw().as_mut_ptr::<Storage>().read() };
+    // SAFETY: As above.
+    ev.remote_addr = unsafe { remote.to_raw().as_mut_ptr::<Storage>().read() };
+    ev.ird = ird;
+    ev.ord = ord;
+    ev.private_data_len = u8::try_from(pdata.len()).map_err(|_| EINVAL)?;
+    if !pdata.is_empty() {
+        ev.private_data = pdata.as_ptr().cast_mut().cast();
+    }
+    Ok(())
+}
+
+/// What the provider reports of a connection.
+pub(crate) enum CmEvent<'a, D: Driver> {
+    /// To the identifier of the listener.
+    ConnectRequest {
+        ep: Arc<D::Endpoint>,
+        local: SockAddr,
+        remote: SockAddr,
+        ird: u8,
+        ord: u8,
+        pdata: &'a [u8],
+    },
+    ConnectReply {
+        status: Result,
+        local: SockAddr,
+        remote: SockAddr,
+        ird: u8,
+        ord: u8,
+        pdata: &'a [u8],
+    },
+    Established {
+        ird: u8,
+        ord: u8,
+    },
+    Disconnect {
+        status: Result,
+    },
+    Close {
+        status: Result,
+    },
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices.
+//!
+//! The core allocates the device ([`Device::new`]), and from its registration on owns it:
+//! `ib_unregister_device_queued` or `ib_unregister_driver` end in `dealloc_driver`, where the
+//! payload is dropped, after all objects are gone and no callback can run any more.
+
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    types::Opaque, //
+};
+
+use super::{
+    ops::Driver,
+    vtable, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_device,
+        rdma_stat_desc, //
+    },
+    net::NetDev, //
+};
+
+/// The only port.
+pub(super) const PORT: u32 = 1;
+
+/// A device with the provider's payload.
+///
+/// # Invariants
+///
+/// `base` was allocated by the core; all fields are initialised.
+#[repr(C)]
+pub(crate) struct Device<D: Driver> {
+    base: Opaque<ib_device>,
+    stats: KVec<rdma_stat_desc>,
+    data: D::Data,
+}
+
+// SAFETY: The C structure is only changed by functions of the core that lock as needed.
+unsafe impl<D: Driver> Send for Device<D> {}
+
+// SAFETY: As above; the payload is `Sync` by the bound of `Driver::Data`.
+unsafe impl<D: Driver> Sync for Device<D> {}
+
+impl<D: Driver> Deref for Device<D> {
+    type Target = D::Data;
+
+    fn deref(&self) -> &D::Data {
+        &self.data
+    }
+}
+
+/// What a device is made with.
+pub(crate) struct DeviceConfig<'a> {
+    pub(crate) node_guid: [u8; 8],
+    pub(crate) node_desc: &'a CStr,
+    pub(crate) num_comp_vectors: u32,
+}
+
+/// A change of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortEvent {
+    Active,
+    Err,
+    LidChange,
+    GidChange,
+    PkeyChange,
+}
+
+impl<D: Driver> Device<D> {
+    /// Allocates a device. May sleep.
+    pub(crate) fn new(
+        module: &'static ThisModule,
+        cfg: &DeviceConfig<'_>,
+        data: impl PinInit<D::Data, Error>,
+    ) -> Result<NewDevice<D>> {
+        const { assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN) };
+        let mut stats = KVec::with_capacity(D::PORT_COUNTERS.len(), GFP_KERNEL)?;
+        for name in D::PORT_COUNTERS {
+            let desc = rdma_stat_desc {
+                name: name.as_char_ptr(),
+                ..pin_init::zeroed()
+            };
+            stats.push(desc, GFP_KERNEL)?;
+        }
+
+        // SAFETY: `init_net` is there forever.
+        let dev =
+            unsafe { bindings::_ib_alloc_device(size_of::<Self>(), &raw mut bindings::init_net) };
+        if dev.is_null() {
+            return Err(ENOMEM);
+        }
+        let this = dev.cast::<Self>();
+        // SAFETY: The core allocated enough, and does not move it.
+        unsafe { data.__pinned_init(&raw mut (*this).data) }.inspect_err(|_| {
+            // SAFETY: Allocated above; there are no callbacks yet.
+            unsafe { bindings::ib_dealloc_device(dev) };
+        })?;
+        // SAFETY: As above.
+        unsafe { (&raw mut (*this).stats).write(stats) };
+        // SAFETY: Nobody else knows the device yet.
+        unsafe { Self::configure(&mut *dev, module, cfg) };
+        // INVARIANT: Allocated and initialised above, not registered yet.
+        Ok(NewDevice {
+            dev: this,
+            _p: PhantomData,
+        })
+    }
+
+    fn configure(dev: &mut ib_device, module: &'static ThisModule, cfg: &DeviceConfig<'_>) {
+        dev.node_guid = u64::from_ne_bytes(cfg.node_guid);
+        dev.node_type = bindings::RDMA_NODE_RNIC as u8;
+        // The array is zeroed; the last byte stays.
+        let desc = cfg.node_desc.to_bytes();
+        let room = dev.node_desc.len() - 1;
+        for (to, from) in dev.node_desc.iter_mut().take(room).zip(desc) {
+            *to = *from as _;
+        }
+        dev.phys_port_cnt = PORT;
+        dev.num_comp_vectors = i32::try_from(cfg.num_comp_vectors).unwrap_or(1);
+        // The doorbell of a mapped send queue.
+        dev.uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+        dev.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
+        dev.ops.owner = module.as_ptr();
+        // SAFETY: `dev` is valid; what the structure points to is static.
+        unsafe { bindings::ib_set_device_ops(&raw mut *dev, &vtable::Vtable::<D>::OPS) };
+    }
+
+    /// # Safety
+    ///
+    /// `dev` is in a device of `D`, initialised, and stays so during `'a`.
+    pub(super) unsafe fn from_raw<'a>(dev: *const ib_device) -> &'a Self {
+        // SAFETY: By the requirements of this function; `base` is at offset 0.
+        unsafe { &*dev.cast() }
+    }
+
+    pub(super) fn as_raw(&self) -> *mut ib_device {
+        self.base.get()
+    }
+
+    pub(super) fn stats(&self) -> &[rdma_stat_desc] {
+        &self.stats
+    }
+
+    /// Drops what the core did not make.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is in a device of `D`, initialised, and nobody uses it any more.
+    pub(super) unsafe fn drop_payload(dev: *mut ib_device) {
+        let this = dev.cast::<Self>();
+        // SAFETY: By the requirements of this function.
+        unsafe { core::ptr::drop_in_place(&raw mut (*this).data) };
+        // SAFETY: As above; the core has removed the statistics before.
+        unsafe { core::ptr::drop_in_place(&raw mut (*this).stats) };
+    }
+
+    /// The name of the device, which may change at any time.
+    pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: The structure is initialised.
+        let name = unsafe { (&raw const (*self.as_raw()).name).cast::<ffi::c_char>() };
+        // SAFETY: The core keeps it terminated.
+        unsafe { CStr::from_char_ptr(name) }
+    }
+
+    /// The network device below. May sleep.
+    pub(crate) fn netdev(&self) -> Option<NetDev> {
+        // SAFETY: The device is initialised.
+        let ndev = unsafe { bindings::ib_device_get_netdev(self.as_raw(), PORT) };
+        if ndev.is_null() {
+            return None;
+        }
+        // SAFETY: It is held.
+        let held = unsafe { NetDev::from_raw(ndev) };
+        // SAFETY: `held` has a reference of its own; this is the one just taken.
+        unsafe { bindings::siw_helper_dev_put(ndev) };
+        Some(held)
+    }
+
+    /// A reference, unless the device is not registered any more. Any context.
+    pub(crate) fn try_get(&self) -> Option<DeviceRef<D>> {
+        // SAFETY: The device is initialised.
+        unsafe { bindings::siw_helper_ib_device_try_get(self.as_raw()) }.then_some(
+            // INVARIANT: Just taken.
+            DeviceRef {
+                dev: NonNull::from(self),
+            },
+        )
+    }
+
+    /// The device above `ndev`, if there is one that is registered. Any context.
+    pub(crate) fn find(ndev: &NetDev) -> Option<DeviceRef<D>> {
+        // SAFETY: `ndev` is valid.
+        let dev = unsafe { bindings::ib_device_get_by_netdev(ndev.as_raw(), D::DRIVER_ID) };
+        let raw = NonNull::new(dev)?;
+        // SAFETY: It is held.
+        let dealloc = unsafe { (*dev).ops.dealloc_driver };
+        // Any driver could use our number.
+        if dealloc.map(|f| f as usize) != Some(vtable::dealloc_driver::<D> as usize) {
+            // SAFETY: Taken above.
+            unsafe { bindings::ib_device_put(dev) };
+            return None;
+        }
+        // INVARIANT: Taken above.
+        Some(DeviceRef { dev: raw.cast() })
+    }
+
+    /// The speed and width of the port as verbs count them. May sleep; takes the RTNL.
+    pub(crate) fn eth_speed(&self) -> Result<(u16, u8)> {
+        let (mut speed, mut width) = (0, 0);
+        // SAFETY: The device is initialised.
+        to_result(unsafe {
+            bindings::ib_get_eth_speed(self.as_raw(), PORT, &mut speed, &mut width)
+        })?;
+        Ok((speed, width))
+    }
+
+    /// Tells the consumers about a change of the port. Any context.
+    pub(crate) fn port_event(&self, event: PortEvent) {
+        let mut ev: bindings::ib_event = pin_init::zeroed();
+        ev.event = match event {
+            PortEvent::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            PortEvent::Err => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+            PortEvent::LidChange => bindings::ib_event_type_IB_EVENT_LID_CHANGE,
+            PortEvent::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+            PortEvent::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
+        };
+        ev.device = self.as_raw();
+        ev.element.port_num = PORT;
+        // SAFETY: The device is initialised; the event is copied.
+        unsafe { bindings::ib_dispatch_event(&ev) };
+    }
+}
+
+/// A device that is not registered yet.
+///
+/// # Invariants
+///
+/// `dev` is an initialised device that only this refers to.
+pub(crate) struct NewDevice<D: Driver> {
+    dev: *mut Device<D>,
+    _p: PhantomData<Device<D>>,
+}
+
+impl<D: Driver> Deref for NewDevice<D> {
+    type Target = Device<D>;
+
+    fn deref(&self) -> &Device<D> {
+        // SAFETY: Valid by the type invariants.
+        unsafe { &*self.dev }
+    }
+}
+
+impl<D: Driver> NewDevice<D> {
+    /// Puts the device on top of `ndev`. May sleep.
+    pub(crate) fn set_netdev(&self, ndev: &NetDev) -> Result {
+        let dev = self.as_raw();
+        // SAFETY: Both are valid; the core takes a reference.
+        to_result(unsafe { bindings::ib_device_set_netdev(dev, ndev.as_raw(), PORT) })?;
+        // SAFETY: Nobody else uses the device yet.
+        let ifname = unsafe { &mut (*dev).iw_ifname };
+        // The last byte stays zero.
+        let room = ifname.len() - 1;
+        let name = ndev.name();
+        for (to, from) in ifname.iter_mut().take(room).zip(name.as_bytes()) {
+            *to = *from as _;
+        }
+        Ok(())
+    }
+
+    /// Registers the device; a `%d` of the name becomes a number. May sleep; takes the RTNL.
+    pub(crate) fn register(self, name: &CStr) -> Result {
+        let dev = self.as_raw();
+        // SAFETY: The device is not known to anybody yet.
+        unsafe { bindings::siw_helper_ib_name_by_user(dev) };
+        // SAFETY: The device is complete.
+        to_result(unsafe { bindings::ib_register_device(dev, name.as_char_ptr(), null_mut()) })?;
+        // The core owns it now.
+        core::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl<D: Driver> Drop for NewDevice<D> {
+    fn drop(&mut self) {
+        // SAFETY: It is not registered by the type invariants. This calls `dealloc_driver`.
+        unsafe { bindings::ib_dealloc_device(self.as_raw()) };
+    }
+}
+
+/// A reference that keeps the device registered. It should be short-lived: the unregistration
+/// waits for it.
+///
+/// # Invariants
+///
+/// `dev` is a registered device, and the reference is counted.
+pub(crate) struct DeviceRef<D: Driver> {
+    dev: NonNull<Device<D>>,
+}
+
+// SAFETY: `Device` is `Sync`.
+unsafe impl<D: Driver> Send for DeviceRef<D> {}
+
+// SAFETY: `Device` is `Sync`.
+unsafe impl<D: Driver> Sync for DeviceRef<D> {}
+
+impl<D: Driver> DeviceRef<D> {
+    /// Has the device unregistered, later and once. Any context.
+    pub(crate) fn unregister(&self) {
+        // SAFETY: The reference is there by the type invariants.
+        unsafe { bindings::ib_unregister_device_queued(self.as_raw()) };
+    }
+}
+
+impl<D: Driver> Deref for DeviceRef<D> {
+    type Target = Device<D>;
+
+    fn deref(&self) -> &Device<D> {
+        // SAFETY: Valid by the type invariants.
+        unsafe { self.dev.as_ref() }
+    }
+}
+
+impl<D: Driver> Drop for DeviceRef<D> {
+    fn drop(&mut self) {
+        // SAFETY: Counted by the type invariants.
+        unsafe { bindings::ib_device_put(self.as_raw()) };
+    }
+}
+
+/// Stands for the devices of a driver: unregisters all of them when it is dropped. The module
+/// keeps it, and drops it when nothing can make a device any more.
+pub(crate) struct DriverRegistration<D: Driver>(PhantomData<fn() -> D>);
+
+impl<D: Driver> DriverRegistration<D> {
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<D: Driver> Drop for DriverRegistration<D> {
+    fn drop(&mut self) {
+        // SAFETY: All devices of the driver have a `dealloc_driver`.
+        unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
+    }
+}
+
+/// Whether a port on this network device is active (`ib_get_curr_port_state`).
+pub(crate) fn port_active(ndev: &NetDev) -> bool {
+    // SAFETY: `ndev` is valid.
+    unsafe { bindings::siw_helper_port_active(ndev.as_raw()) }
+}
+
+/// The number of CPUs that there may be.
+pub(crate) fn num_possible_cpus() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { bindings::siw_helper_num_possible_cpus() }
+}
+
+/// The GUID made of a MAC address (`addrconf_addr_eui48`).
+pub(crate) fn eui48_to_guid(mac: [u8; 6]) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac;
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `rdma link add`.
+//!
+//! C header: [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h)
+
+use core::marker::PhantomData;
+
+use kernel::{
+    ffi,
+    prelude::*,
+    types::Opaque, //
+};
+
+use crate::kapi::{
+    bindings::{
+        self,
+        net_device,
+        rdma_link_ops, //
+    },
+    net::NetDev, //
+};
+
+/// What makes devices of a kind.
+pub(crate) trait LinkOps: 'static {
+    /// Makes and registers a device above `ndev`. May sleep; the RTNL is not held.
+    fn newlink(name: &CStr, ndev: &NetDev) -> Result;
+}
+
+/// A kind of link that can be added. The module should have the alias `rdma-link-<kind>`.
+///
+/// # Invariants
+///
+/// `ops` is registered, and does not move.
+#[pin_data(PinnedDrop)]
+pub(crate) struct LinkRegistration<L: LinkOps> {
+    #[pin]
+    ops: Opaque<rdma_link_ops>,
+    _p: PhantomData<fn() -> L>,
+}
+
+// SAFETY: The core locks its list.
+unsafe impl<L: LinkOps> Send for LinkRegistration<L> {}
+
+// SAFETY: There is nothing to be done with a shared reference.
+unsafe impl<L: LinkOps> Sync for LinkRegistration<L> {}
+
+impl<L: LinkOps> LinkRegistration<L> {
+    /// Registers the kind. May sleep.
+    pub(crate) fn new(kind: &'static CStr) -> impl PinInit<Self> {
+        pin_init!(Self {
+            ops <- Opaque::ffi_init(|slot: *mut rdma_link_ops| {
+                let ops = rdma_link_ops {
+                    type_: kind.as_char_ptr(),
+                    newlink: Some(newlink::<L>),
+                    ..pin_init::zeroed()
+                };
+                // SAFETY: `slot` is a valid place.
+                unsafe { slot.write(ops) };
+                // SAFETY: It is complete, and stays there until it is dropped.
+                unsafe { bindings::rdma_link_register(slot) };
+            }),
+            _p: PhantomData,
+        })
+    }
+}
+
+#[pinned_drop]
+impl<L: LinkOps> PinnedDrop for LinkRegistration<L> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered by the type invariants. It waits for calls.
+        unsafe { bindings::rdma_link_unregister(self.ops.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the core with a name and with a device that is held.
+unsafe extern "C" fn newlink<L: LinkOps>(
+    name: *const ffi::c_char,
+    ndev: *mut net_device,
+) -> ffi::c_int {
+    // SAFETY: By the requirements of this function.
+    let name = unsafe { CStr::from_char_ptr(name) };
+    // SAFETY: As above; this takes a reference of its own.
+    let ndev = unsafe { NetDev::from_raw(ndev) };
+    match L::newlink(name, &ndev) {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}

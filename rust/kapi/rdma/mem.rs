@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory behind a region, and access to it.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    ffi,
+    prelude::*, //
+};
+
+use super::{
+    mr::MrBase,
+    umem::Umem, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_mr,
+        scatterlist, //
+    },
+    net::Skb, //
+};
+
+/// Leave to access all memory of the kernel, which the core hands out with `get_dma_mr`.
+///
+/// Addresses in such a region are the kernel's own, and kernel consumers answer for them as they do
+/// for any other pointer. A provider must let only QPs of kernel consumers use it, and only for
+/// local access.
+#[derive(Clone, Copy)]
+pub(crate) struct DmaGrant(());
+
+impl DmaGrant {
+    pub(super) fn new() -> Self {
+        Self(())
+    }
+}
+
+/// A consumer's list of buffers, to be mapped to a region.
+///
+/// # Invariants
+///
+/// The pointers are those of a `map_mr_sg` call that is being executed.
+pub(crate) struct SgList<'a> {
+    mr: &'a MrBase,
+    sg: *mut scatterlist,
+    nents: i32,
+    offset: *mut u32,
+}
+
+impl<'a> SgList<'a> {
+    /// # Safety
+    ///
+    /// The pointers are those of a `map_mr_sg` call for `mr` that lasts during `'a`.
+    pub(super) unsafe fn from_raw(
+        mr: &'a MrBase,
+        sg: *mut scatterlist,
+        nents: i32,
+        offset: *mut u32,
+    ) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            mr,
+            sg,
+            nents,
+            offset,
+        }
+    }
+}
+
+/// Pages of the kernel, as a region made by `alloc_mr` has them.
+///
+/// # Invariants
+///
+/// The first `first + len` bytes of `pages`, each of `1 << shift` bytes, are what a consumer mapped.
+pub(crate) struct PageList {
+    pages: KVVec<u64>,
+    max: usize,
+    shift: u32,
+    first: u64,
+    iova: u64,
+    len: u64,
+}
+
+impl PageList {
+    /// An empty list with room for `max` pages. May sleep.
+    pub(crate) fn new(max: usize) -> Result<Self> {
+        Ok(Self {
+            pages: KVVec::with_capacity(max, GFP_KERNEL)?,
+            max,
+            shift: 0,
+            first: 0,
+            iova: 0,
+            len: 0,
+        })
+    }
+
+    /// The number of pages there is room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.max
+    }
+
+    /// The I/O virtual address of the first byte.
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Replaces the list by what the consumer wants to map, and returns how many of its buffers
+    /// that is. Sets `iova` and `length` of the region. Any context.
+    pub(crate) fn fill(&mut self, sg: SgList<'_>) -> Result<usize> {
+        self.pages.clear();
+        // INVARIANT: Empty.
+        self.len = 0;
+        let page_size = sg.mr.page_size();
+        if !page_size.is_power_of_two() {
+            return Err(EINVAL);
+        }
+        let mr = sg.mr.as_raw();
+        sg.mr.begin_sink(&raw mut *self);
+        // SAFETY: The list is valid by the type invariants; `set_page` finds this list.
+        let ret =
+            unsafe { bindings::ib_sg_to_pages(mr, sg.sg, sg.nents, sg.offset, Some(set_page)) };
+        sg.mr.end_sink();
+        let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
+
+        let page_size = u64::from(page_size);
+        self.shift = page_size.trailing_zeros();
+        self.iova = sg.mr.iova();
+        self.first = self.iova & (page_size - 1);
+        let room = (self.pages.len() as u64) << self.shift;
+        // INVARIANT: Not more than there are pages.
+        self.len = sg.mr.len().min(room.saturating_sub(self.first));
+        Ok(mapped)
+    }
+
+    /// Makes this list a copy of another, without allocating. Any context.
+    pub(crate) fn copy_from(&mut self, other: &PageList) -> Result {
+        if other.pages.len() > self.max {
+            return Err(ENOMEM);
+        }
+        self.pages.clear();
+        for page in &other.pages {
+            self.push(*page)?;
+        }
+        self.shift = other.shift;
+        self.first = other.first;
+        self.iova = other.iova;
+        // INVARIANT: As in `other`.
+        self.len = other.len;
+        Ok(())
+    }
+
+    fn push(&mut self, page: u64) -> Result {
+        if self.pages.len() >= self.max {
+            return Err(ENOMEM);
+        }
+        self.pages.push_within_capacity(page).map_err(|_| ENOMEM)
+    }
+
+    /// Where the byte at `offset` is, and how many follow it in its page.
+    fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
+        let at = offset.checked_add(self.first)?;
+        let page = *self.pages.get(usize::try_from(at >> self.shift).ok()?)?;
+        let size = 1u64 << self.shift;
+        let within = at & (size - 1);
+        let addr = page.checked_add(within)?;
+        Some((
+            NonNull::new(addr as usize as *mut u8)?,
+            (size - within) as usize,
+        ))
+    }
+}
+
+/// Adds a page to the list that [`PageList::fill`] is filling.
+///
+/// # Safety
+///
+/// Called by `ib_sg_to_pages` as that function called it.
+unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
+    // SAFETY: `ib_mr` is at the beginning of the base of our regions.
+    let base = unsafe { MrBase::from_raw(mr) };
+    // SAFETY: `fill` set it, borrows it and waits for this call.
+    let list = unsafe { &mut *base.sink() };
+    match list.push(page) {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// The memory behind a region.
+pub(crate) enum Backing {
+    User(Umem),
+    Pages(PageList),
+    /// Offsets are addresses of the kernel.
+    Dma(DmaGrant),
+}
+
+impl Backing {
+    /// The number of bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::User(umem) => umem.len(),
+            Self::Pages(list) => list.len(),
+            Self::Dma(_) => u64::MAX,
+        }
+    }
+
+    fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
+        match self {
+            Self::User(umem) => umem.locate(offset),
+            Self::Pages(list) => list.locate(offset),
+            Self::Dma(_) => {
+                let addr = usize::try_from(offset).ok()?;
+                // SAFETY: No requirements. It keeps addresses out that no consumer can mean.
+                let room = unsafe { bindings::siw_helper_direct_map_room(addr) };
+                (room != 0).then_some((NonNull::new(addr as *mut u8)?, room))
+            }
+        }
+    }
+
+    /// Calls `f` for each contiguous part with its address, its length and how many bytes came
+    /// before it.
+    fn for_each(
+        &self,
+        offset: u64,
+        len: usize,
+        mut f: impl FnMut(NonNull<u8>, usize, usize) -> Result,
+    ) -> Result {
+        let end = offset.checked_add(len as u64).ok_or(EFAULT)?;
+        if end > self.size() {
+            return Err(EFAULT);
+        }
+        let mut done = 0;
+        while done < len {
+            let (ptr, room) = self.locate(offset + done as u64).ok_or(EFAULT)?;
+            let part = room.min(len - done);
+            f(ptr, part, done)?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Copies out of the memory, from `offset` on. Not from a hard interrupt.
+    pub(crate) fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
+        let len = dst.len();
+        let dst = dst.as_mut_ptr();
+        self.for_each(offset, len, |src, part, done| {
+            // SAFETY: `done + part` is at most `len`.
+            let dst = unsafe { dst.add(done) };
+            // SAFETY: `part` bytes from `src` on are pinned or the consumer's, and mapped. They
+            // may change meanwhile; then what is copied is the consumer's fault, as on the wire.
+            unsafe { core::ptr::copy(src.as_ptr(), dst, part) };
+            Ok(())
+        })
+    }
+
+    /// Copies into the memory, from `offset` on. Not from a hard interrupt.
+    pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result {
+        self.for_each(offset, src.len(), |dst, part, done| {
+            let src = src.get(done..done + part).ok_or(EFAULT)?;
+            // SAFETY: `part` bytes from `dst` on are pinned or the consumer's, and mapped.
+            unsafe { core::ptr::copy(src.as_ptr(), dst.as_ptr(), part) };
+            Ok(())
+        })
+    }
+
+    /// Copies `len` bytes from `skb_off` on of `skb` into the memory, from `offset` on. Not from
+    /// a hard interrupt.
+    pub(crate) fn write_from_skb(
+        &self,
+        offset: u64,
+        len: usize,
+        skb: &Skb<'_>,
+        skb_off: usize,
+    ) -> Result {
+        skb_off
+            .checked_add(len)
+            .filter(|end| *end <= skb.len())
+            .ok_or(EINVAL)?;
+        self.for_each(offset, len, |dst, part, done| {
+            // SAFETY: `part` bytes from `dst` on are pinned or the consumer's, and mapped.
+            unsafe { skb.copy_to_ptr(skb_off + done, dst.as_ptr(), part) }
+        })
+    }
+}

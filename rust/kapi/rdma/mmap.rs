@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that user programs map.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+
+use super::{
+    object::Ucontext,
+    ops::Driver, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_ucontext,
+    rdma_user_mmap_entry,
+    vm_area_struct, //
+};
+
+/// Zeroed memory for queues.
+///
+/// Pages that a user has mapped live on until they are unmapped. The last reference may not be
+/// dropped under a spinlock or with interrupts off (`vfree`).
+///
+/// # Invariants
+///
+/// `ptr` came from `vmalloc_user` for `len` bytes.
+pub(crate) struct RingMem {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: It is plain memory, accessed through `UserRing` and `CtrlWord` only.
+unsafe impl Send for RingMem {}
+
+// SAFETY: As above.
+unsafe impl Sync for RingMem {}
+
+impl RingMem {
+    /// Allocates `len` bytes. May sleep.
+    pub(crate) fn new(len: usize) -> Result<Arc<RingMem>> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: No requirements.
+        let ptr = unsafe { bindings::siw_helper_vmalloc_user(len) };
+        // INVARIANT: As just allocated.
+        let mem = Self {
+            ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
+            len,
+        };
+        Ok(Arc::new(mem, GFP_KERNEL)?)
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The `len` bytes from `offset` on, if they are all inside.
+    pub(super) fn range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: `offset` is inside, as just checked.
+        Some(unsafe { self.ptr.add(offset) })
+    }
+}
+
+impl Drop for RingMem {
+    fn drop(&mut self) {
+        // SAFETY: Allocated by `vmalloc_user` by the type invariants; nobody uses it any more.
+        unsafe { bindings::vfree(self.ptr.as_ptr().cast()) };
+    }
+}
+
+/// What the core keeps of an entry.
+#[repr(C)]
+struct Inner {
+    entry: Opaque<rdma_user_mmap_entry>,
+    mem: Arc<RingMem>,
+}
+
+/// An offer to a user context to map a [`RingMem`]. Dropping it withdraws the offer; what is
+/// mapped stays.
+///
+/// It must be dropped while the context exists. The payload of an object that the user owns is the
+/// place for it: the core destroys the objects first.
+///
+/// # Invariants
+///
+/// `entry` is in an [`Inner`] that was inserted, and the driver's reference to it is held.
+pub(crate) struct MmapEntry {
+    entry: NonNull<rdma_user_mmap_entry>,
+}
+
+// SAFETY: The functions of the core that are called lock as needed.
+unsafe impl Send for MmapEntry {}
+
+// SAFETY: As above.
+unsafe impl Sync for MmapEntry {}
+
+impl MmapEntry {
+    /// Offers `mem` to `ctx`. May sleep.
+    pub(crate) fn new<D: Driver>(ctx: &Ucontext<D>, mem: Arc<RingMem>) -> Result<MmapEntry> {
+        let len = mem.len();
+        let inner = KBox::new(
+            Inner {
+                entry: Opaque::zeroed(),
+                mem,
+            },
+            GFP_KERNEL,
+        )?;
+        let raw = KBox::into_raw(inner);
+        // `entry` is at offset 0.
+        let entry = raw.cast::<rdma_user_mmap_entry>();
+        // SAFETY: The context is live, the entry is zeroed and stays where it is.
+        let ret = unsafe { bindings::rdma_user_mmap_entry_insert(ctx.as_raw(), entry, len) };
+        to_result(ret).inspect_err(|_| {
+            // SAFETY: From `into_raw` above; the core did not take it.
+            drop(unsafe { KBox::from_raw(raw) });
+        })?;
+        // INVARIANT: Just inserted. `raw` is not null.
+        Ok(Self {
+            entry: NonNull::new(entry).ok_or(EINVAL)?,
+        })
+    }
+
+    /// What the user gives `mmap` as the offset.
+    pub(crate) fn key(&self) -> u64 {
+        // SAFETY: Valid by the type invariants; the field does not change after insertion.
+        let pgoff = unsafe { (*self.entry.as_ptr()).start_pgoff };
+        (pgoff as u64) << bindings::PAGE_SHIFT
+    }
+}
+
+impl Drop for MmapEntry {
+    fn drop(&mut self) {
+        // SAFETY: The reference that this gives up is held by the type invariants.
+        unsafe { bindings::rdma_user_mmap_entry_remove(self.entry.as_ptr()) };
+    }
+}
+
+/// `ib_device_ops.mmap`: maps what an entry offers.
+///
+/// # Safety
+///
+/// Called by the core: all entries of `ctx` are of [`MmapEntry`], and `vma` is being set up.
+pub(super) unsafe extern "C" fn mmap_callback(
+    ctx: *mut ib_ucontext,
+    vma: *mut vm_area_struct,
+) -> ffi::c_int {
+    // SAFETY: By the requirements of this function. It checks the size and that it is shared.
+    let entry = unsafe { bindings::rdma_user_mmap_entry_get(ctx, vma) };
+    if entry.is_null() {
+        return EINVAL.to_errno();
+    }
+    {
+        // SAFETY: The entry is in an `Inner`; the reference just taken keeps it.
+        let inner = unsafe { &*entry.cast::<Inner>() };
+        // SAFETY: The memory is from `vmalloc_user`, as `remap_vmalloc_range` demands; it takes a
+        // reference to each page.
+        let ret = unsafe { bindings::remap_vmalloc_range(vma, inner.mem.ptr.as_ptr().cast(), 0) };
+        // SAFETY: Taken above.
+        unsafe { bindings::rdma_user_mmap_entry_put(entry) };
+        ret
+    }
+}
+
+/// `ib_device_ops.mmap_free`: the last reference to an entry is gone.
+///
+/// # Safety
+///
+/// Called by the core, once for each entry, in process context.
+pub(super) unsafe extern "C" fn mmap_free_callback(entry: *mut rdma_user_mmap_entry) {
+    // SAFETY: `MmapEntry::new` left it to the core, and the core is done with it.
+    drop(unsafe { KBox::from_raw(entry.cast::<Inner>()) });
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA providers.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+//!
+//! A provider implements [`Driver`] on a marker type. Objects that the core allocates carry the
+//! provider's payload behind the C structure ([`Object`]); so do the device ([`Device`]) and
+//! memory regions ([`Mr`]).
+
+pub(crate) mod abi;
+mod attr;
+mod cm;
+mod device;
+pub(crate) mod errno;
+mod gate;
+mod link;
+mod mem;
+mod mmap;
+mod mr;
+mod object;
+mod ops;
+mod ring;
+mod table;
+mod udata;
+mod umem;
+mod vtable;
+mod wc;
+mod wr;
+
+pub(crate) use self::{
+    abi::Sge,
+    attr::*,
+    cm::{CmEvent, CmId, ConnParam},
+    device::{
+        eui48_to_guid, num_possible_cpus, port_active, Device, DeviceConfig, DeviceRef,
+        DriverRegistration, NewDevice, PortEvent,
+    },
+    gate::{Access, InUse},
+    link::{LinkOps, LinkRegistration},
+    mem::{Backing, DmaGrant, PageList, SgList},
+    mmap::{MmapEntry, RingMem},
+    mr::{Mr, NewMr},
+    object::{
+        Base, Cq, CqEvent, New, ObjId, Object, Pd, Qp, QpEvent, QpTag, Srq, SrqEvent, Ucontext,
+    },
+    ops::Driver,
+    ring::{CtrlWord, RingElem, UserRing},
+    table::{ObjTable, RcuArc, TptTable},
+    udata::{Pod, Udata},
+    umem::{ReleaseQueue, Umem},
+    wc::{Wc, WcOpcode, WcOut, WcStatus},
+    wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs},
+};
+pub(crate) use super::bindings::{ib_cq, ib_pd, ib_qp, ib_srq, ib_ucontext};

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queues in memory that a user program maps.
+//!
+//! The other side may write to this memory at any time, whatever the protocol says. No reference
+//! into it is ever made: elements are copied in and out word by word with volatile accesses, and
+//! the flags that pass an element from one side to the other are accessed atomically.
+
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Release, //
+        },
+        Arc, //
+    },
+};
+
+use super::{
+    abi,
+    mmap::RingMem,
+    udata::Pod, //
+};
+
+/// An element of a [`UserRing`].
+///
+/// # Safety
+///
+/// `FLAGS` is the offset of the flags, aligned to their size, which is two bytes if `WIDE`, or one.
+pub(crate) unsafe trait RingElem: Pod {
+    const FLAGS: usize;
+    const WIDE: bool;
+
+    fn with_flags(self, flags: u16) -> Self;
+}
+
+// SAFETY: The constants describe the field.
+unsafe impl RingElem for abi::Sqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = true;
+
+    fn with_flags(self, flags: u16) -> Self {
+        Self { flags, ..self }
+    }
+}
+
+// SAFETY: The constants describe the field.
+unsafe impl RingElem for abi::Rqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = true;
+
+    fn with_flags(self, flags: u16) -> Self {
+        Self { flags, ..self }
+    }
+}
+
+// SAFETY: The constants describe the field.
+unsafe impl RingElem for abi::Cqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = false;
+
+    fn with_flags(self, flags: u16) -> Self {
+        Self {
+            flags: flags as u8,
+            ..self
+        }
+    }
+}
+
+/// A ring of elements of type `T`.
+///
+/// # Invariants
+///
+/// `base` points to `mask + 1` elements inside `mem`, aligned to eight bytes.
+pub(crate) struct UserRing<T: RingElem> {
+    mem: Arc<RingMem>,
+    base: NonNull<u8>,
+    mask: u32,
+    _p: PhantomData<T>,
+}
+
+// SAFETY: The memory goes with the ring; all accesses are volatile or atomic.
+unsafe impl<T: RingElem> Send for UserRing<T> {}
+
+// SAFETY: As above.
+unsafe impl<T: RingElem> Sync for UserRing<T> {}
+
+impl<T: RingElem> Clone for UserRing<T> {
+    fn clone(&self) -> Self {
+        Self {
+            mem: self.mem.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<T: RingElem> UserRing<T> {
+    const WORDS: usize = {
+        assert!(size_of::<T>() % size_of::<u64>() == 0);
+        assert!(align_of::<T>() == align_of::<u64>());
+        size_of::<T>() / size_of::<u64>()
+    };
+
+    /// A ring of `entries`, a power of two, `offset` bytes into `mem`.
+    pub(crate) fn new(mem: Arc<RingMem>, offset: usize, entries: u32) -> Result<Self> {
+        if !entries.is_power_of_two() || offset % size_of::<u64>() != 0 {
+            return Err(EINVAL);
+        }
+        let base = (entries as usize)
+            .checked_mul(size_of::<T>())
+            .and_then(|len| mem.range(offset, len))
+            .ok_or(EINVAL)?;
+        // INVARIANT: `range` checked that the elements are inside; it starts at a page.
+        Ok(Self {
+            mem,
+            base,
+            mask: entries - 1,
+            _p: PhantomData,
+        })
+    }
+
+    /// The number of elements.
+    pub(crate) fn entries(&self) -> u32 {
+        self.mask + 1
+    }
+
+    fn elem(&self, i: u32) -> *mut u8 {
+        let offset = (i & self.mask) as usize * size_of::<T>();
+        // SAFETY: The index is masked; the element is inside by the type invariants.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies element `i`, modulo the number of elements.
+    pub(crate) fn load(&self, i: u32) -> T {
+        let src = self.elem(i).cast::<u64>();
+        let mut copy = MaybeUninit::<T>::uninit();
+        let dst = copy.as_mut_ptr().cast::<u64>();
+        for n in 0..Self::WORDS {
+            // SAFETY: The element has `WORDS` words; it is aligned by the type invariants.
+            let word = unsafe { src.add(n).read_volatile() };
+            // SAFETY: `copy` has as many, and the alignment was asserted.
+            unsafe { dst.add(n).write(word) };
+        }
+        // SAFETY: All of it is written, and any bit pattern is valid by the contract of `Pod`.
+        unsafe { copy.assume_init() }
+    }
+
+    /// Overwrites element `i`, modulo the number of elements.
+    pub(crate) fn store(&self, i: u32, value: &T) {
+        let src = (&raw const *value).cast::<u64>();
+        let dst = self.elem(i).cast::<u64>();
+        for n in 0..Self::WORDS {
+            // SAFETY: `value` has `WORDS` words without padding, and the alignment was asserted.
+            let word = unsafe { src.add(n).read() };
+            // SAFETY: The element has as many; it is aligned by the type invariants.
+            unsafe { dst.add(n).write_volatile(word) };
+        }
+    }
+
+    /// The flags of element `i`. What was stored before they were set is seen after this.
+    pub(crate) fn flags(&self, i: u32) -> u16 {
+        // SAFETY: The flags are inside the element by the contract of `RingElem`.
+        let flags = unsafe { self.elem(i).add(T::FLAGS) };
+        if T::WIDE {
+            // SAFETY: They are aligned; all concurrent accesses in the kernel are atomic, or to
+            // an element that the protocol gives to the one who accesses it.
+            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.load(Acquire) as u16
+        } else {
+            // SAFETY: As above.
+            u16::from(unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.load(Acquire) as u8)
+        }
+    }
+
+    /// Sets the flags of element `i`. Who sees them sees what was stored before.
+    pub(crate) fn set_flags(&self, i: u32, value: u16) {
+        // SAFETY: The flags are inside the element by the contract of `RingElem`.
+        let flags = unsafe { self.elem(i).add(T::FLAGS) };
+        if T::WIDE {
+            // SAFETY: As in `flags`.
+            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.store(value as i16, Release);
+        } else {
+            // SAFETY: As in `flags`.
+            unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.store(value as i8, Release);
+        }
+    }
+
+    /// Passes element `i` with `flags` to the other side.
+    pub(crate) fn publish(&self, i: u32, value: &T, flags: u16) {
+        self.store(i, &value.with_flags(0));
+        self.set_flags(i, flags);
+    }
+
+    /// Copies element `i` if its flags have `bit`; the flags of the copy are those that were
+    /// tested.
+    pub(crate) fn take(&self, i: u32, bit: u16) -> Option<T> {
+        let flags = self.flags(i);
+        (flags & bit != 0).then(|| self.load(i).with_flags(flags))
+    }
+}
+
+/// One shared word, such as `struct siw_cq_ctrl`'s flags.
+///
+/// # Invariants
+///
+/// `word` points to an aligned word inside `_mem`.
+pub(crate) struct CtrlWord {
+    _mem: Arc<RingMem>,
+    word: NonNull<i32>,
+}
+
+// SAFETY: The memory goes with the word; all accesses are atomic.
+unsafe impl Send for CtrlWord {}
+
+// SAFETY: As above.
+unsafe impl Sync for CtrlWord {}
+
+impl CtrlWord {
+    /// The word `offset` bytes into `mem`.
+    pub(crate) fn new(mem: Arc<RingMem>, offset: usize) -> Result<Self> {
+        if offset % size_of::<u32>() != 0 {
+            return Err(EINVAL);
+        }
+        let word = mem.range(offset, size_of::<u32>()).ok_or(EINVAL)?.cast();
+        // INVARIANT: `range` checked that the word is inside; it starts at a page.
+        Ok(Self { _mem: mem, word })
+    }
+
+    fn atomic(&self) -> &Atomic<i32> {
+        // SAFETY: Valid by the type invariants; all accesses in the kernel are atomic.
+        unsafe { Atomic::from_ptr(self.word.as_ptr()) }
+    }
+
+    /// Reads the word, before anything that follows.
+    pub(crate) fn load(&self) -> u32 {
+        self.atomic().load(Acquire) as u32
+    }
+
+    /// Writes the word, after what precedes and before what follows.
+    pub(crate) fn store(&self, value: u32) {
+        self.xchg(value);
+    }
+
+    /// Exchanges the word, after what precedes and before what follows.
+    pub(crate) fn xchg(&self, value: u32) -> u32 {
+        self.atomic().xchg(value as i32, Full) as u32
+    }
+}

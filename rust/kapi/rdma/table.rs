@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables from numbers to objects.
+
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        rcu,
+    },
+    types::Opaque,
+};
+
+use crate::kapi::bindings::{
+    self,
+    xarray, //
+};
+
+/// What an [`RcuArc`] points to. `rcu` is at offset 0, for `siw_helper_kfree_rcu`.
+#[repr(C)]
+#[pin_data]
+struct Inner<E> {
+    rcu: Opaque<bindings::callback_head>,
+    refs: Atomic<i32>,
+    #[pin]
+    data: E,
+}
+
+/// A counted reference. The object is dropped with the last one, its memory is kept until all RCU
+/// readers that could have found it are gone.
+///
+/// # Invariants
+///
+/// `ptr` came from a `KBox`, and this reference is counted.
+pub(crate) struct RcuArc<E> {
+    ptr: NonNull<Inner<E>>,
+    _p: PhantomData<Inner<E>>,
+}
+
+// SAFETY: As for `Arc`: it shares `&E`, and may drop an `E`.
+unsafe impl<E: Send + Sync> Send for RcuArc<E> {}
+
+// SAFETY: As above.
+unsafe impl<E: Send + Sync> Sync for RcuArc<E> {}
+
+impl<E> RcuArc<E> {
+    /// A new object. May sleep.
+    pub(crate) fn new(data: E) -> Result<Self> {
+        // SAFETY: The slot is valid, and the initialisation cannot fail half-way.
+        Self::pin_init(unsafe {
+            pin_init::pin_init_from_closure(move |slot: *mut E| {
+                slot.write(data);
+                Ok(())
+            })
+        })
+    }
+
+    /// A new object, initialised in place. May sleep.
+    pub(crate) fn pin_init(data: impl PinInit<E, Error>) -> Result<Self> {
+        let inner = KBox::try_pin_init(
+            try_pin_init!(Inner {
+                rcu: Opaque::uninit(),
+                refs: Atomic::new(1),
+                data <- data,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: It stays where it is until it is dropped.
+        let ptr = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
+        // INVARIANT: The reference is the one that `refs` began with.
+        Ok(Self {
+            ptr: NonNull::new(ptr).ok_or(EINVAL)?,
+            _p: PhantomData,
+        })
+    }
+
+    fn inner(&self) -> &Inner<E> {
+        // SAFETY: Valid by the type invariants.
+        unsafe { self.ptr.as_ref() }
+    }
+
+    /// Whether both are the same object.
+    pub(crate) fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.ptr == other.ptr
+    }
+
+    fn into_raw(self) -> *mut Inner<E> {
+        core::mem::ManuallyDrop::new(self).ptr.as_ptr()
+    }
+
+    /// # Safety
+    ///
+    /// `ptr` came from `into_raw`, and the reference is not used otherwise.
+    unsafe fn from_raw(ptr: NonNull<Inner<E>>) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            ptr,
+            _p: PhantomData,
+        }
+    }
+
+    /// A reference to what RCU protects, unless it is being dropped.
+    ///
+    /// # Safety
+    ///
+    /// The caller is in an RCU read-side critical section in which `ptr` was found.
+    unsafe fn get_live(ptr: NonNull<Inner<E>>) -> Option<Self> {
+        // SAFETY: The memory is there until the section ends, and so is the counter.
+        let refs = unsafe { &*(&raw const (*ptr.as_ptr()).refs) };
+        let mut old = refs.load(Relaxed);
+        while old > 0 {
+            match refs.cmpxchg(old, old.wrapping_add(1), Full) {
+                // INVARIANT: Counted.
+                Ok(_) => {
+                    return Some(Self {
+                        ptr,
+                        _p: PhantomData,
+                    });
+                }
+                Err(now) => old = now,
+            }
+        }
+        None
+    }
+}
+
+impl<E> Deref for RcuArc<E> {
+    type Target = E;
+
+    fn deref(&self) -> &E {
+        &self.inner().data
+    }
+}
+
+impl<E> Clone for RcuArc<E> {
+    fn clone(&self) -> Self {
+        self.inner().refs.fetch_add(1, Relaxed);
+        // INVARIANT: Counted.
+        Self {
+            ptr: self.ptr,
+            _p: PhantomData,
+        }
+    }
+}
+
+impl<E> Drop for RcuArc<E> {
+    fn drop(&mut self) {
+        if self.inner().refs.fetch_sub(1, Full) != 1 {
+            return;
+        }
+        let ptr = self.ptr.as_ptr();
+        // SAFETY: This was the last reference, and `get_live` makes no new one.
+        unsafe { core::ptr::drop_in_place(&raw mut (*ptr).data) };
+        // SAFETY: It came from a `KBox`, that is kmalloc, and `rcu` is at offset 0.
+        unsafe { bindings::siw_helper_kfree_rcu(ptr.cast()) };
+    }
+}
+
+/// A table of objects that is read under RCU.
+///
+/// # Invariants
+///
+/// Every entry of `xa` is from [`RcuArc::into_raw`].
+#[pin_data(PinnedDrop)]
+pub(crate) struct TptTable<E> {
+    #[pin]
+    xa: Opaque<xarray>,
+    _p: PhantomData<RcuArc<E>>,
+}
+
+// SAFETY: The xarray locks; the entries may be sent.
+unsafe impl<E: Send + Sync> Send for TptTable<E> {}
+
+// SAFETY: As above, and the entries may be shared.
+unsafe impl<E: Send + Sync> Sync for TptTable<E> {}
+
+fn init_xa() -> impl PinInit<Opaque<xarray>> {
+    Opaque::ffi_init(|slot| {
+        // SAFETY: `slot` is a valid place for an xarray.
+        unsafe { bindings::siw_helper_xa_init(slot) }
+    })
+}
+
+impl<E> TptTable<E> {
+    /// The greatest index: STags have 24 bits for it.
+    pub(crate) const MAX_INDEX: u32 = 0x00ff_ffff;
+
+    /// An empty table.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            xa <- init_xa(),
+            _p: PhantomData,
+        })
+    }
+
+    /// The object with this index. Any context.
+    pub(crate) fn get(&self, index: u32) -> Option<RcuArc<E>> {
+        let _guard = rcu::read_lock();
+        // SAFETY: The xarray is initialised.
+        let entry = unsafe { bindings::xa_load(self.xa.get(), index as usize) };
+        let entry = NonNull::new(entry.cast::<Inner<E>>())?;
+        // SAFETY: Found in this section, by the type invariants.
+        unsafe { RcuArc::get_live(entry) }
+    }
+
+    /// Enters an object, unless the index is taken (`EBUSY`). May sleep.
+    pub(crate) fn insert(&self, index: u32, entry: RcuArc<E>) -> Result {
+        if index == 0 || index > Self::MAX_INDEX {
+            return Err(EINVAL);
+        }
+        let raw = entry.into_raw();
+        // SAFETY: The xarray is initialised; the table takes the reference.
+        to_result(unsafe {
+            bindings::siw_helper_xa_insert(self.xa.get(), index as usize, raw.cast())
+        })
+        .inspect_err(|_| {
+            // SAFETY: The table did not take it.
+            drop(unsafe { RcuArc::from_raw(NonNull::new_unchecked(raw)) });
+        })
+    }
+
+    /// Takes an object out. May sleep.
+    pub(crate) fn remove(&self, index: u32) -> Option<RcuArc<E>> {
+        // SAFETY: The xarray is initialised.
+        let entry = unsafe { bindings::siw_helper_xa_erase(self.xa.get(), index as usize) };
+        let entry = NonNull::new(entry.cast::<Inner<E>>())?;
+        // SAFETY: The table gives up its reference.
+        Some(unsafe { RcuArc::from_raw(entry) })
+    }
+
+    /// Whether there is no object.
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: The xarray is initialised.
+        unsafe { (&raw const (*self.xa.get()).xa_head).read_volatile() }.is_null()
+    }
+}
+
+#[pinned_drop]
+impl<E> PinnedDrop for TptTable<E> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut index = 0;
+        // SAFETY: The xarray is initialised, and `index` is valid.
+        while !unsafe { bindings::siw_helper_xa_find(self.xa.get(), &mut index) }.is_null() {
+            drop(self.remove(index as u32));
+        }
+        // SAFETY: The xarray is initialised, and not used any more.
+        unsafe { bindings::xa_destroy(self.xa.get()) };
+    }
+}
+
+/// A table of objects that count their own references.
+///
+/// Their memory may go as soon as the last reference is gone, so that a lookup takes the lock.
+///
+/// # Invariants
+///
+/// Every entry of `xa` is from [`ARef::into_raw`].
+#[pin_data(PinnedDrop)]
+pub(crate) struct ObjTable<O: AlwaysRefCounted> {
+    #[pin]
+    xa: Opaque<xarray>,
+    next: Atomic<u32>,
+    _p: PhantomData<ARef<O>>,
+}
+
+// SAFETY: The xarray locks; the entries may be sent.
+unsafe impl<O: AlwaysRefCounted + Send + Sync> Send for ObjTable<O> {}
+
+// SAFETY: As above, and the entries may be shared.
+unsafe impl<O: AlwaysRefCounted + Send + Sync> Sync for ObjTable<O> {}
+
+impl<O: AlwaysRefCounted> ObjTable<O> {
+    /// An empty table.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            xa <- init_xa(),
+            next: Atomic::new(0),
+            _p: PhantomData,
+        })
+    }
+
+    /// Finds the first object from `*index` on, and sets `*index`.
+    fn find(&self, index: &mut usize, exact: bool) -> Option<ARef<O>> {
+        let xa = self.xa.get();
+        // SAFETY: The xarray is initialised.
+        let flags = unsafe { bindings::siw_helper_xa_lock(xa) };
+        let entry = if exact {
+            // SAFETY: As above.
+            unsafe { bindings::xa_load(xa, *index) }
+        } else {
+            // SAFETY: As above; `index` is valid.
+            unsafe { bindings::siw_helper_xa_find(xa, index) }
+        };
+        let found = NonNull::new(entry.cast::<O>()).map(|obj| {
+            // SAFETY: The table has a reference, which cannot go away under the lock.
+            ARef::from(unsafe { obj.as_ref() })
+        });
+        // SAFETY: Locked above.
+        unsafe { bindings::siw_helper_xa_unlock(xa, flags) };
+        found
+    }
+
+    /// The object with this number. Any context.
+    pub(crate) fn get(&self, index: u32) -> Option<ARef<O>> {
+        self.find(&mut (index as usize), true)
+    }
+
+    /// Enters an object, unless the number is taken (`EBUSY`). May sleep.
+    pub(crate) fn insert(&self, index: u32, obj: ARef<O>) -> Result {
+        let raw = ARef::into_raw(obj);
+        // SAFETY: The xarray is initialised; the table takes the reference.
+        to_result(unsafe {
+            bindings::siw_helper_xa_insert(self.xa.get(), index as usize, raw.as_ptr().cast())
+        })
+        .inspect_err(|_| {
+            // SAFETY: The table did not take it.
+            drop(unsafe { ARef::from_raw(raw) });
+        })
+    }
+
+    /// Enters an object under a free number from `first` to `last`, the next after the one given
+    /// out before. May sleep.
+    pub(crate) fn alloc(&self, first: u32, last: u32, obj: ARef<O>) -> Result<u32> {
+        let raw = ARef::into_raw(obj);
+        let mut index = 0;
+        let mut next = self.next.load(Relaxed);
+        // SAFETY: The xarray is initialised; the table takes the reference; the rest is ours.
+        to_result(unsafe {
+            bindings::siw_helper_xa_alloc(
+                self.xa.get(),
+                &mut index,
+                raw.as_ptr().cast(),
+                first,
+                last,
+                &mut next,
+            )
+        })
+        .inspect_err(|_| {
+            // SAFETY: The table did not take it.
+            drop(unsafe { ARef::from_raw(raw) });
+        })?;
+        // Where the search begins is of no importance if two race.
+        self.next.store(next, Relaxed);
+        Ok(index)
+    }
+
+    /// Takes an object out. May sleep.
+    pub(crate) fn remove(&self, index: u32) -> Option<ARef<O>> {
+        // SAFETY: The xarray is initialised.
+        let entry = unsafe { bindings::siw_helper_xa_erase(self.xa.get(), index as usize) };
+        let entry = NonNull::new(entry.cast::<O>())?;
+        // SAFETY: The table gives up its reference.
+        Some(unsafe { ARef::from_raw(entry) })
+    }
+
+    /// Calls `f` for each object, without any lock held.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(u32, ARef<O>)) {
+        let mut index = 0;
+        while let Some(obj) = self.find(&mut index, false) {
+            f(index as u32, obj);
+            index += 1;
+        }
+    }
+}
+
+#[pinned_drop]
+impl<O: AlwaysRefCounted> PinnedDrop for ObjTable<O> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut index = 0;
+        while self.find(&mut index, false).is_some() {
+            drop(self.remove(index as u32));
+        }
+        // SAFETY: The xarray is initialised, and not used any more.
+        unsafe { bindings::xa_destroy(self.xa.get()) };
+    }
+}

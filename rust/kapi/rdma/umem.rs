@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pinned user memory.
+//!
+//! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
+//!
+//! Unpinning may sleep (`folio_lock`), and so may the release of a large page array, while the
+//! last reference to a region can go away in softirq: then a work item does it.
+
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+
+use kernel::{
+    error::from_err_ptr,
+    ffi,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Release, //
+    },
+    types::Opaque,
+};
+
+use super::{
+    device::Device,
+    ops::Driver, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_umem,
+    work_struct,
+    workqueue_struct, //
+};
+
+static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
+
+/// Runs deferred releases. There is one in the module, to be dropped last: it waits for them.
+///
+/// # Invariants
+///
+/// `QUEUE` is the queue that `new` made.
+pub(crate) struct ReleaseQueue(());
+
+impl ReleaseQueue {
+    /// Makes the queue. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        if !QUEUE.load(Acquire).is_null() {
+            return Err(EBUSY);
+        }
+        // SAFETY: No requirements.
+        let queue = unsafe { bindings::siw_helper_alloc_release_queue() };
+        if queue.is_null() {
+            return Err(ENOMEM);
+        }
+        QUEUE.store(queue, Release);
+        // INVARIANT: Just set.
+        Ok(Self(()))
+    }
+}
+
+impl Drop for ReleaseQueue {
+    fn drop(&mut self) {
+        let queue = QUEUE.xchg(null_mut(), Full);
+        // SAFETY: From `new` by the type invariants. It runs what is still queued.
+        unsafe { bindings::destroy_workqueue(queue) };
+    }
+}
+
+/// # Invariants
+///
+/// `umem` came from `ib_umem_get`; `pages` are the kernel addresses of its pages, in order.
+#[repr(C)]
+struct Inner {
+    /// At offset 0, for `release`.
+    work: Opaque<work_struct>,
+    umem: NonNull<ib_umem>,
+    pages: KVVec<usize>,
+    first: usize,
+    len: u64,
+}
+
+/// User memory that stays where it is, and stays mapped in the kernel.
+///
+/// # Invariants
+///
+/// The box is there until it is dropped.
+pub(crate) struct Umem(Option<KBox<Inner>>);
+
+// SAFETY: The pages may be accessed from any thread; they are pinned.
+unsafe impl Send for Umem {}
+
+// SAFETY: As above; a data race on them is one with the user, whose memory it is.
+unsafe impl Sync for Umem {}
+
+impl Umem {
+    /// Pins `len` bytes from `start` on of the current process. May sleep.
+    pub(crate) fn get<D: Driver>(
+        dev: &Device<D>,
+        start: u64,
+        len: u64,
+        access: u32,
+    ) -> Result<Umem> {
+        if QUEUE.load(Acquire).is_null() {
+            return Err(ENODEV);
+        }
+        let end = start.checked_add(len).ok_or(EINVAL)?;
+        let first = start as usize & (PAGE_SIZE - 1);
+        let total = (end - start).checked_add(first as u64).ok_or(EINVAL)?;
+        let count = usize::try_from(total.div_ceil(PAGE_SIZE as u64)).map_err(|_| EINVAL)?;
+        // No allocation is larger than this (`kvmalloc`).
+        if len == 0 || count > i32::MAX as usize / size_of::<usize>() {
+            return Err(if len == 0 { EINVAL } else { ENOMEM });
+        }
+        let mut inner = KBox::<Inner>::new_uninit(GFP_KERNEL)?;
+        let mut pages = KVVec::<usize>::with_capacity(count, GFP_KERNEL)?;
+
+        // SAFETY: The device is registered, or on its way there.
+        let umem = from_err_ptr(unsafe {
+            bindings::siw_helper_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
+        })?;
+        // SAFETY: `umem` is valid; there is room for `count` addresses.
+        let filled = unsafe { bindings::siw_helper_umem_pages(umem, pages.as_mut_ptr(), count) };
+        if filled != count {
+            // SAFETY: Pinned above, and used by nobody.
+            unsafe { bindings::ib_umem_release(umem) };
+            return Err(EINVAL);
+        }
+        // SAFETY: `count` addresses have been written.
+        unsafe { pages.inc_len(count) };
+        // SAFETY: Not an error, and not null.
+        let umem = unsafe { NonNull::new_unchecked(umem) };
+
+        // SAFETY: The slot is valid for a work item.
+        unsafe {
+            bindings::siw_helper_release_work_init(
+                (&raw mut (*inner.as_mut_ptr()).work).cast(),
+                Some(release),
+            )
+        };
+        // SAFETY: The slot is valid for the field.
+        unsafe { (&raw mut (*inner.as_mut_ptr()).umem).write(umem) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*inner.as_mut_ptr()).pages).write(pages) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*inner.as_mut_ptr()).first).write(first) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*inner.as_mut_ptr()).len).write(len) };
+        // INVARIANT: As pinned above.
+        // SAFETY: All fields are written.
+        Ok(Self(Some(unsafe { inner.assume_init() })))
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| inner.len)
+    }
+
+    /// Where the byte at `offset` is, and how many follow it in its page.
+    pub(super) fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
+        let inner = self.0.as_ref()?;
+        let at = usize::try_from(offset).ok()?.checked_add(inner.first)?;
+        let page = *inner.pages.get(at >> PAGE_SHIFT)?;
+        let within = at & (PAGE_SIZE - 1);
+        // The address of a page is aligned.
+        Some((
+            NonNull::new((page | within) as *mut u8)?,
+            PAGE_SIZE - within,
+        ))
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        let Some(inner) = self.0.take() else {
+            return;
+        };
+        let work = KBox::into_raw(inner).cast::<work_struct>();
+        let queue = QUEUE.load(Acquire);
+        // SAFETY: No requirements.
+        if unsafe { bindings::siw_helper_may_sleep() } || queue.is_null() {
+            // SAFETY: The work item is in an `Inner` that is ours.
+            unsafe { release(work) };
+        } else {
+            // SAFETY: Both are valid; the work item is not queued yet, and belongs to it now.
+            unsafe { bindings::siw_helper_release_work_queue(queue, work) };
+        }
+    }
+}
+
+/// Unpins.
+///
+/// # Safety
+///
+/// `work` is in an [`Inner`] from [`KBox::into_raw`] that nobody else uses.
+unsafe extern "C" fn release(work: *mut work_struct) {
+    // SAFETY: By the requirements of this function; `work` is at offset 0.
+    let inner = unsafe { KBox::from_raw(work.cast::<Inner>()) };
+    // SAFETY: Valid by the type invariants, and not used any more.
+    unsafe { bindings::ib_umem_release(inner.umem.as_ptr()) };
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work requests of kernel consumers.
+//!
+//! A list is walked with `next`. If the verb fails, the consumer is told the request that `next`
+//! returned last.
+
+use core::marker::PhantomData;
+
+use kernel::prelude::*;
+
+use super::{
+    abi::Sge,
+    mr::Mr,
+    ops::Driver, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_rdma_wr,
+    ib_recv_wr,
+    ib_reg_wr,
+    ib_send_wr,
+    ib_sge, //
+};
+
+/// `enum ib_send_flags`.
+pub(crate) mod send_flags {
+    use crate::kapi::bindings as b;
+
+    pub(crate) const FENCE: u32 = b::ib_send_flags_IB_SEND_FENCE as u32;
+    pub(crate) const SIGNALED: u32 = b::ib_send_flags_IB_SEND_SIGNALED as u32;
+    pub(crate) const SOLICITED: u32 = b::ib_send_flags_IB_SEND_SOLICITED as u32;
+    pub(crate) const INLINE: u32 = b::ib_send_flags_IB_SEND_INLINE as u32;
+}
+
+/// # Safety
+///
+/// `list` points to `num` elements that do not change during `'a`.
+unsafe fn sges<'a>(list: *const ib_sge, num: i32) -> &'a [Sge] {
+    match usize::try_from(num) {
+        // SAFETY: By the requirements of this function; the layouts are the same, see `abi`.
+        Ok(num) if num > 0 && !list.is_null() => unsafe {
+            core::slice::from_raw_parts(list.cast(), num)
+        },
+        _ => &[],
+    }
+}
+
+/// A list of send work requests.
+///
+/// # Invariants
+///
+/// `next` and `last` are null or requests of a list that is valid during `'a`.
+pub(crate) struct SendWrs<'a, D: Driver> {
+    first: *const ib_send_wr,
+    next: *const ib_send_wr,
+    last: *const ib_send_wr,
+    _p: PhantomData<(&'a ib_send_wr, fn() -> D)>,
+}
+
+impl<'a, D: Driver> SendWrs<'a, D> {
+    /// # Safety
+    ///
+    /// `first` is null or the first of a list of requests, valid and unchanged during `'a`, to a
+    /// QP of `D`.
+    pub(super) unsafe fn from_raw(first: *const ib_send_wr) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            first,
+            next: first,
+            last: first,
+            _p: PhantomData,
+        }
+    }
+
+    pub(super) fn bad(&self) -> *const ib_send_wr {
+        self.last
+    }
+
+    /// Whether there is no list at all: a user says that its mapped queue has new requests.
+    pub(crate) fn is_doorbell(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// The next request.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is a cursor: `bad` looks back"
+    )]
+    pub(crate) fn next(&mut self) -> Option<SendWr<'a, D>> {
+        if self.next.is_null() {
+            return None;
+        }
+        // INVARIANT: Both are requests of the list.
+        self.last = self.next;
+        // SAFETY: Valid by the type invariants.
+        let raw = unsafe { &*self.last };
+        self.next = raw.next;
+        Some(SendWr {
+            raw,
+            _p: PhantomData,
+        })
+    }
+}
+
+/// A send work request.
+pub(crate) struct SendWr<'a, D: Driver> {
+    raw: &'a ib_send_wr,
+    _p: PhantomData<fn() -> D>,
+}
+
+/// What a send work request asks for.
+pub(crate) enum SendOp<'a, D: Driver> {
+    Write {
+        raddr: u64,
+        rkey: u32,
+    },
+    WriteImm {
+        raddr: u64,
+        rkey: u32,
+        imm: u32,
+    },
+    Send,
+    SendImm {
+        imm: u32,
+    },
+    SendInv {
+        rkey: u32,
+    },
+    Read {
+        raddr: u64,
+        rkey: u32,
+    },
+    ReadInv {
+        raddr: u64,
+        rkey: u32,
+        inv_rkey: u32,
+    },
+    LocalInv {
+        rkey: u32,
+    },
+    RegMr {
+        mr: &'a Mr<D>,
+        key: u32,
+        access: u32,
+    },
+    Other(u32),
+}
+
+impl<'a, D: Driver> SendWr<'a, D> {
+    pub(crate) fn wr_id(&self) -> u64 {
+        // SAFETY: Of either member any bit pattern is a valid integer.
+        unsafe { self.raw.__bindgen_anon_1.wr_id }
+    }
+
+    /// See [`send_flags`].
+    pub(crate) fn flags(&self) -> u32 {
+        self.raw.send_flags as u32
+    }
+
+    pub(crate) fn sges(&self) -> &'a [Sge] {
+        // SAFETY: The consumer's list is valid as long as the request.
+        unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
+    }
+
+    /// In the CPU's byte order.
+    fn imm(&self) -> u32 {
+        // SAFETY: Any bit pattern is a valid integer.
+        u32::from_be(unsafe { self.raw.ex.imm_data })
+    }
+
+    fn inv_rkey(&self) -> u32 {
+        // SAFETY: Any bit pattern is a valid integer.
+        unsafe { self.raw.ex.invalidate_rkey }
+    }
+
+    pub(crate) fn op(&self) -> SendOp<'a, D> {
+        let rdma = || {
+            // SAFETY: Requests with these opcodes are in an `ib_rdma_wr`, at offset 0.
+            let wr = unsafe { &*(&raw const *self.raw).cast::<ib_rdma_wr>() };
+            (wr.remote_addr, wr.rkey)
+        };
+        match self.raw.opcode {
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => {
+                let (raddr, rkey) = rdma();
+                SendOp::Write { raddr, rkey }
+            }
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => {
+                let (raddr, rkey) = rdma();
+                let imm = self.imm();
+                SendOp::WriteImm { raddr, rkey, imm }
+            }
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ => {
+                let (raddr, rkey) = rdma();
+                SendOp::Read { raddr, rkey }
+            }
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => {
+                let (raddr, rkey) = rdma();
+                let inv_rkey = self.inv_rkey();
+                SendOp::ReadInv {
+                    raddr,
+                    rkey,
+                    inv_rkey,
+                }
+            }
+            bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm { imm: self.imm() },
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInv {
+                rkey: self.inv_rkey(),
+            },
+            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::LocalInv {
+                rkey: self.inv_rkey(),
+            },
+            bindings::ib_wr_opcode_IB_WR_REG_MR => {
+                // SAFETY: Requests with this opcode are in an `ib_reg_wr`, at offset 0.
+                let wr = unsafe { &*(&raw const *self.raw).cast::<ib_reg_wr>() };
+                if wr.mr.is_null() {
+                    return SendOp::Other(self.raw.opcode);
+                }
+                SendOp::RegMr {
+                    // SAFETY: The consumer names a region of this device, and may not deregister
+                    // it before the request has completed.
+                    mr: unsafe { Mr::from_raw(wr.mr) },
+                    key: wr.key,
+                    access: wr.access as u32,
+                }
+            }
+            other => SendOp::Other(other),
+        }
+    }
+
+    /// Gathers the payload of a request with [`send_flags::INLINE`] into `dst`.
+    pub(crate) fn copy_inline(&self, dst: &mut [u8]) -> Result<usize> {
+        let mut used = 0usize;
+        for sge in self.sges() {
+            let end = used.checked_add(sge.len as usize).ok_or(EINVAL)?;
+            let dst = dst.get_mut(used..end).ok_or(EINVAL)?;
+            if !dst.is_empty() {
+                let src = sge.addr as usize as *const u8;
+                if src.is_null() {
+                    return Err(EFAULT);
+                }
+                // SAFETY: A device without DMA gets kernel virtual addresses (`ib_verbs.h`,
+                // `ib_uses_virt_dma`); inline payload is the consumer's during the call.
+                unsafe { core::ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) };
+            }
+            used = end;
+        }
+        Ok(used)
+    }
+}
+
+/// A list of receive work requests.
+///
+/// # Invariants
+///
+/// `next` and `last` are null or requests of a list that is valid during `'a`.
+pub(crate) struct RecvWrs<'a> {
+    next: *const ib_recv_wr,
+    last: *const ib_recv_wr,
+    _p: PhantomData<&'a ib_recv_wr>,
+}
+
+impl<'a> RecvWrs<'a> {
+    /// # Safety
+    ///
+    /// `first` is null or the first of a list of requests, valid and unchanged during `'a`.
+    pub(super) unsafe fn from_raw(first: *const ib_recv_wr) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            next: first,
+            last: first,
+            _p: PhantomData,
+        }
+    }
+
+    pub(super) fn bad(&self) -> *const ib_recv_wr {
+        self.last
+    }
+
+    /// Whether no request is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next.is_null()
+    }
+
+    /// The next request.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is a cursor: `bad` looks back"
+    )]
+    pub(crate) fn next(&mut self) -> Option<RecvWr<'a>> {
+        if self.next.is_null() {
+            return None;
+        }
+        // INVARIANT: Both are requests of the list.
+        self.last = self.next;
+        // SAFETY: Valid by the type invariants.
+        let raw = unsafe { &*self.last };
+        self.next = raw.next;
+        Some(RecvWr { raw })
+    }
+}
+
+/// A receive work request.
+pub(crate) struct RecvWr<'a> {
+    raw: &'a ib_recv_wr,
+}
+
+impl<'a> RecvWr<'a> {
+    pub(crate) fn wr_id(&self) -> u64 {
+        // SAFETY: Of either member any bit pattern is a valid integer.
+        unsafe { self.raw.__bindgen_anon_1.wr_id }
+    }
+
+    pub(crate) fn sges(&self) -> &'a [Sge] {
+        // SAFETY: The consumer's list is valid as long as the request.
+        unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
+    }
+}
