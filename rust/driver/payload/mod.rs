@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Payload: the only code that moves the bytes of consumers.
+//!
+//! [`Sgl`] is a scatter/gather list whose entries have been checked and resolved, with a cursor. Resolving keeps the pages of a region,
+//! not its validity: every copy asks the region's gate again, so nothing is read or written through an STag that has been invalidated.
+
+mod gather;
+mod place;
+
+pub(crate) use gather::{encode, Encoded};
+
+use crate::driver::device::Device;
+use crate::driver::tpt::MemRef;
+use crate::kapi::rdma::Sge;
+use iwarp::access::{Access, AccessError, Need, PdId};
+use iwarp::stag::Stag;
+
+/// Most elements of a list, as libsiw has it.
+pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;
+
+struct Piece {
+    mem: MemRef,
+    addr: u64,
+    len: u32,
+}
+
+/// A resolved scatter/gather list and how far it has been used.
+pub(crate) struct Sgl {
+    pieces: [Option<Piece>; MAX_SGE],
+    len: u32,
+    /// Element the cursor is in, and offset in it.
+    index: usize,
+    offset: u32,
+}
+
+impl Sgl {
+    pub(crate) const fn empty() -> Self {
+        Self {
+            pieces: [const { None }; MAX_SGE],
+            len: 0,
+            index: 0,
+            offset: 0,
+        }
+    }
+
+    /// Takes the place of the current list: resolves all of `sges`, or nothing if one of them fails [M7].
+    ///
+    /// Elements of length 0 are not looked at.
+    pub(crate) fn load(
+        &mut self,
+        dev: &Device,
+        pd: PdId,
+        qpn: u32,
+        sges: &[Sge],
+        need: Need,
+    ) -> Result<u32, AccessError> {
+        self.clear();
+        let loaded = self.try_load(dev, pd, qpn, sges, need);
+        if loaded.is_err() {
+            self.clear();
+        }
+        loaded
+    }
+
+    fn try_load(
+        &mut self,
+        dev: &Device,
+        pd: PdId,
+        qpn: u32,
+        sges: &[Sge],
+        need: Need,
+    ) -> Result<u32, AccessError> {
+        let used = sges.iter().filter(|sge| sge.len != 0);
+        let mut pieces = self.pieces.iter_mut();
+        for sge in used {
+            let piece = pieces.next().ok_or(AccessError::Length)?;
+            let mem = dev.tpt.resolve(&Access {
+                stag: Stag(sge.lkey),
+                to: sge.addr,
+                len: u64::from(sge.len),
+                need,
+                pd,
+                qp: qpn,
+            })?;
+            self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
+            *piece = Some(Piece {
+                mem,
+                addr: sge.addr,
+                len: sge.len,
+            });
+        }
+        Ok(self.len)
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Lets go of the memory.
+    pub(crate) fn clear(&mut self) {
+        for piece in &mut self.pieces {
+            if piece.take().is_none() {
+                break;
+            }
+        }
+        self.len = 0;
+        self.index = 0;
+        self.offset = 0;
+    }
+
+    /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range, bytes)` for each part on the way.
+    fn walk(
+        &mut self,
+        len: usize,
+        mut f: impl FnMut(&MemRef, u64, usize, usize) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        let mut done = 0usize;
+        while done < len {
+            let piece = self
+                .pieces
+                .get(self.index)
+                .and_then(Option::as_ref)
+                .ok_or(AccessError::Bounds)?;
+            let left = piece.len.saturating_sub(self.offset);
+            let want = len.saturating_sub(done);
+            let n = want.min(left as usize);
+            // The sum was checked when the element was resolved.
+            let addr = piece.addr.wrapping_add(u64::from(self.offset));
+            f(&piece.mem, addr, done, n)?;
+            done = done.saturating_add(n);
+            if n == left as usize {
+                self.index = self.index.saturating_add(1);
+                self.offset = 0;
+            } else {
+                self.offset = self.offset.saturating_add(n as u32);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a QP: whatever is still posted completes with a flush error, in the order it was posted.
+//!
+//! It begins when nothing can be placed or sent any more [A10]. Work requests posted to a dead QP are flushed the same way [B6].
+
+use super::retire::Wr;
+use super::state::Phase;
+use crate::driver::stats::Counter;
+use crate::driver::QpObj;
+use crate::kapi::rdma::QpEvent;
+use iwarp::error::WcStatus;
+use kernel::sync::atomic::{Acquire, Full};
+
+impl QpObj {
+    /// The stream is dead: what is posted from now on is flushed. The socket is detached or there never was one. Sleeps.
+    pub(crate) fn enter_error(&self) {
+        self.stop_tx();
+        self.advance(Phase::Error);
+    }
+
+    /// Flushes everything, and tells a consumer with a shared receive queue that it got its last completion. After
+    /// [`Self::enter_error`]. Sleeps.
+    pub(crate) fn flush(&self) {
+        self.restart_flush();
+        if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
+            self.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// Flushes what has been posted to a dead QP. Any context.
+    ///
+    /// Whoever comes first works for all who come meanwhile, so order is kept.
+    pub(crate) fn restart_flush(&self) {
+        if self.phase() != Phase::Error || self.stream.flushes.fetch_add(1, Full) != 0 {
+            return;
+        }
+        loop {
+            let due = self.stream.flushes.load(Acquire);
+            self.flush_all();
+            if self.stream.flushes.cmpxchg(due, 0, Full).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the data path of a QP that is being destroyed: what it still holds is let go of, nothing is posted any more. Sleeps.
+    pub(crate) fn finish(&self) {
+        self.enter_error();
+        let left = (self.stream.tx.lock().take(), self.stream.rx.lock().take());
+        drop(left);
+        self.stream.clear_reads();
+    }
+
+    fn flush_all(&self) {
+        // What was in progress, the first time. It goes before the queues, and its memory is let go of.
+        let tx = self.stream.tx.lock().take();
+        let rx = self.stream.rx.lock().take();
+        self.retire_all();
+        self.stream.clear_reads();
+        drop(tx);
+        self.flush_sq();
+        if let Some(id) = rx.as_ref().and_then(|rx| rx.unfinished()) {
+            self.flush_recv(id);
+        }
+        drop(rx);
+        if !self.rq.is_srq() {
+            self.flush_rq();
+        }
+    }
+
+    fn flush_sq(&self) {
+        // A program that goes on scribbling into its ring gets no more than a few laps of it.
+        for _ in 0..self.sq.size().saturating_mul(4) {
+            let (id, op, status) = match self.sq.take() {
+                Ok(None) => return,
+                Ok(Some(wr)) => (wr.id, wr.op.wc(), WcStatus::WrFlushErr),
+                Err(bad) => (bad.id, bad.op, WcStatus::WrFlushErr),
+            };
+            self.dev.stats.inc(Counter::Flushed);
+            let wr = Wr {
+                id,
+                op,
+                bytes: 0,
+                signalled: true,
+            };
+            self.complete_send(&wr, status);
+        }
+    }
+
+    fn flush_rq(&self) {
+        for _ in 0..self.rq.size().saturating_mul(4) {
+            let Some(wr) = self.rq.take() else { return };
+            self.flush_recv(wr.id);
+        }
+    }
+
+    fn flush_recv(&self, id: u64) {
+        self.dev.stats.inc(Counter::Flushed);
+        self.complete_recv(id, WcStatus::WrFlushErr, 0, false, None);
+    }
+}

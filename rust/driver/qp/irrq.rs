@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Inbound Read Request Queue: Reads of the peer that are to be answered, at most IRD of them.
+
+use super::ring::Ring;
+use crate::driver::tpt::MemRef;
+use iwarp::error::{Error, Result};
+use iwarp::read_credits::ReadCredits;
+use iwarp::wire::rdmap::ReadRequest;
+
+/// A Read Request of the peer.
+pub(super) struct Request {
+    pub(super) msn: u32,
+    pub(super) read: ReadRequest,
+    /// The memory to read; `None` if nothing is asked for.
+    pub(super) source: Option<MemRef>,
+}
+
+/// The IRRQ. Rank 8.
+pub(super) struct Irrq {
+    ring: Ring<Request>,
+    credits: ReadCredits,
+}
+
+impl Irrq {
+    pub(super) fn empty() -> Self {
+        Self {
+            ring: Ring::empty(),
+            credits: ReadCredits::new(0, 0),
+        }
+    }
+
+    /// For `ird` Reads. Sleeps.
+    pub(super) fn new(ird: u16) -> kernel::error::Result<Self> {
+        Ok(Self {
+            ring: Ring::new(u32::from(ird))?,
+            credits: ReadCredits::new(ird, 0),
+        })
+    }
+
+    /// Enters a request. More than IRD are the peer's fault: the depth was agreed when the connection was made.
+    pub(super) fn push(&mut self, request: Request) -> Result<()> {
+        self.credits.accept()?;
+        self.ring.push(request).map_err(|_| Error::NoReadSlot)?;
+        Ok(())
+    }
+
+    /// The next request to answer. It keeps its slot until [`Self::responded`].
+    pub(super) fn take(&mut self) -> Option<Request> {
+        self.ring.pop()
+    }
+
+    /// The response of a request that was taken is encoded.
+    pub(super) fn responded(&mut self) {
+        self.credits.responded();
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.ring.len()
+    }
+}

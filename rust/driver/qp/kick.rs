@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
+//!
+//! A user's doorbell and the arrival of a Read Request are served on the spot [D1 R1]; kernel posters too, if the socket happens to be free
+//! [D11]; a turn that gets too long, and a stream that gets its send space back, go to a datamover.
+
+use super::state::Phase;
+use super::tx::Wire;
+use crate::driver::stats::Counter;
+use crate::driver::QpObj;
+use crate::kapi::net::{RxSock, SockView, Socket};
+use iwarp::tx_owner::{self, Action, Leave, Wake};
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
+
+/// Bytes a turn may take: in process context, and where others have to wait for us.
+const TURN: usize = 256 * 1024;
+const SHORT_TURN: usize = 64 * 1024;
+
+/// Who has posted.
+#[derive(Clone, Copy)]
+pub(crate) enum Kick {
+    /// A user program, in its system call: may sleep.
+    Poster,
+    /// A kernel ULP, in any context.
+    KernelPoster,
+}
+
+impl QpObj {
+    /// Work requests have been posted. Any context that suits `who`.
+    pub(crate) fn kick(&self, who: Kick) {
+        // What was posted is visible before the phase is read: either we see that the QP is dead, or its flush sees the work request.
+        smp_mb();
+        match self.phase() {
+            Phase::Rts => {}
+            Phase::Error => return self.restart_flush(),
+            // Not yet connected, or on its way out: the start or the flush will find them.
+            Phase::Idle | Phase::Closing | Phase::Terminating => return,
+        }
+        if self.try_own(Wake::Post, true) {
+            match who {
+                Kick::Poster => self.run_in_process(TURN),
+                Kick::KernelPoster => self.run_in_atomic(),
+            }
+        }
+    }
+
+    /// Has a datamover look at the QP.
+    pub(super) fn wake_mover(&self, wake: Wake) {
+        self.try_own(wake, false);
+    }
+
+    /// Something came in that may let us send. The caller holds the socket and has finished reading.
+    pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
+        if self.try_own(wake, true) {
+            self.transmit(sk, SHORT_TURN);
+        }
+    }
+
+    /// TCP has space: `write_space` of the endpoint. The socket is locked, possibly by our own send.
+    pub(crate) fn tx_space(&self, sk: &SockView) {
+        // Waking for every acknowledged segment would be a lot of turns with little to send. Until there is a good part of the buffer
+        // free the flag stays set, and we are asked again at the next ACK [D7].
+        let enough = sk.wspace() >= sk.sndbuf() / 4 || sk.wmem_queued() == 0;
+        if enough && sk.memory_free() {
+            sk.clear_nospace();
+            self.wake_mover(Wake::Space);
+        }
+    }
+
+    /// A datamover's turn.
+    pub(crate) fn run_mover(&self) {
+        self.dev.stats.inc(Counter::MoverRuns);
+        if let Action::Run = self.stream.step(tx_owner::take) {
+            self.run_in_process(TURN);
+        }
+    }
+
+    /// Offers to transmit (`direct`) or asks for a datamover; `true` if the caller now owns the transmit side.
+    fn try_own(&self, wake: Wake, direct: bool) -> bool {
+        match self.stream.step(|word| tx_owner::kick(word, wake, direct)) {
+            Action::Run => true,
+            Action::Enqueue => {
+                self.enqueue_mover();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn socket(&self) -> Option<Arc<Socket>> {
+        self.stream.tx.lock().as_ref().map(|tx| tx.socket())
+    }
+
+    /// Transmits with the socket locked. Token held; sleeps.
+    fn run_in_process(&self, turn: usize) {
+        let Some(sock) = self.socket() else {
+            self.release(Leave::Hold);
+            return;
+        };
+        self.transmit(&mut sock.lock(), turn);
+    }
+
+    /// Transmits if the socket is free, else leaves it to a datamover. Token held; any context.
+    fn run_in_atomic(&self) {
+        let Some(sock) = self.socket() else {
+            self.release(Leave::Hold);
+            return;
+        };
+        let locked = sock.try_lock_bh();
+        match locked {
+            Some(mut sk) => self.transmit(&mut sk, SHORT_TURN),
+            None => {
+                self.release(Leave::Budget);
+            }
+        }
+    }
+
+    /// The owner's run. The token is given back with the socket still locked, so that `write_space` cannot fall between the last look at
+    /// the space and the release.
+    fn transmit(&self, sk: &mut impl Wire, mut turn: usize) {
+        loop {
+            // In the slot whenever nobody owns the token.
+            let tx = self.stream.tx.lock().take();
+            let why = match tx {
+                Some(mut tx) => {
+                    let why = tx.run(self, sk, &mut turn);
+                    *self.stream.tx.lock() = Some(tx);
+                    why
+                }
+                None => Leave::Hold,
+            };
+            if !self.release(why) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the token back; `true` if it is still ours, because somebody has left a note.
+    fn release(&self, why: Leave) -> bool {
+        match self.stream.step(|word| tx_owner::leave(word, why)) {
+            Action::Again => true,
+            Action::Enqueue => {
+                self.enqueue_mover();
+                false
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Outbound Read Queue: Reads sent and not answered yet, at most ORD of them.
+//!
+//! An entry is made before its Read Request is handed to TCP, as the response may arrive before the call returns. Responses come in the
+//! order of the requests (RFC 5040 5.5, rule 20), so only the head is ever looked at.
+
+use super::ring::Ring;
+use crate::driver::tpt::MemRef;
+use iwarp::error::WcStatus;
+use iwarp::read_credits::{Gate, ReadCredits};
+use iwarp::stag::Stag;
+use iwarp::stream_rx::ReadExpect;
+use iwarp::wire::ddp::QN_READ;
+use iwarp::wire::terminate::Terminate;
+use kernel::prelude::*;
+
+/// A Read on its way.
+pub(super) struct Read {
+    /// Its entry in the retire FIFO; `None` for the Read that only says "ready to receive".
+    pub(super) seq: Option<u32>,
+    pub(super) msn: u32,
+    pub(super) expect: ReadExpect,
+    /// Where the response goes; `None` if it is empty.
+    pub(super) sink: Option<MemRef>,
+    /// Local STag to invalidate when the response is in place.
+    pub(super) inval: Option<Stag>,
+}
+
+/// The ORQ. Rank 7.
+pub(super) struct Orq {
+    ring: Ring<Read>,
+    credits: ReadCredits,
+}
+
+impl Orq {
+    pub(super) fn empty() -> Self {
+        Self {
+            ring: Ring::empty(),
+            credits: ReadCredits::new(0, 0),
+        }
+    }
+
+    /// For `ord` Reads. Sleeps.
+    pub(super) fn new(ord: u16) -> Result<Self> {
+        Ok(Self {
+            ring: Ring::new(u32::from(ord))?,
+            credits: ReadCredits::new(0, ord),
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.ring.len()
+    }
+
+    /// May the next work request of the SQ start?
+    pub(super) fn gate(&self, is_read: bool, fence: bool) -> Gate {
+        self.credits.gate(is_read, fence)
+    }
+
+    /// Enters a Read; gives it back when there is no room.
+    pub(super) fn push(&mut self, read: Read) -> Result<(), Read> {
+        if !self.credits.try_start() {
+            return Err(read);
+        }
+        self.ring.push(read).map(|_| ())
+    }
+
+    /// What the next Read Response must look like.
+    pub(super) fn expect(&self) -> Option<ReadExpect> {
+        self.ring.front().map(|r| r.expect)
+    }
+
+    /// The sink of the oldest Read, for the time its response comes in.
+    pub(super) fn take_sink(&mut self) -> Option<MemRef> {
+        self.ring.front_mut()?.sink.take()
+    }
+
+    /// Retire entry of the oldest Read.
+    pub(super) fn head_seq(&self) -> Option<u32> {
+        self.ring.front()?.seq
+    }
+
+    /// The oldest Read is answered.
+    pub(super) fn pop(&mut self) -> Option<Read> {
+        let read = self.ring.pop()?;
+        self.credits.finish();
+        Some(read)
+    }
+
+    /// The Read that a Terminate of the peer is about, and how it failed.
+    pub(super) fn blamed(&self, term: &Terminate) -> Option<(u32, WcStatus)> {
+        let ddp = term.ddp.as_ref()?.untagged()?;
+        if ddp.qn != QN_READ {
+            return None;
+        }
+        let read = (0..self.ring.len())
+            .filter_map(|n| self.ring.get(n))
+            .find(|r| r.msn == ddp.msn)?;
+        Some((read.seq?, term.code.requester_status()))
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A bounded FIFO that allocates once and numbers what goes through it.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+
+/// A FIFO of at most `limit` elements. Each gets the next sequence number, by which it can be found until it is popped.
+pub(super) struct Ring<T> {
+    /// A power of two of slots, so that free-running sequence numbers map to slots across their wrap.
+    slots: KVVec<Option<T>>,
+    limit: u32,
+    head: u32,
+    len: u32,
+}
+
+impl<T> Ring<T> {
+    /// A ring that takes nothing.
+    pub(super) const fn empty() -> Self {
+        Self {
+            slots: KVVec::new(),
+            limit: 0,
+            head: 0,
+            len: 0,
+        }
+    }
+
+    /// A ring for `limit` elements. Sleeps.
+    pub(super) fn new(limit: u32) -> Result<Self> {
+        if limit == 0 {
+            return Ok(Self::empty());
+        }
+        let size = limit.checked_next_power_of_two().ok_or(EINVAL)? as usize;
+        let mut slots = KVVec::with_capacity(size, GFP_KERNEL)?;
+        for _ in 0..size {
+            slots.push(None, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            slots,
+            limit,
+            head: 0,
+            len: 0,
+        })
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= self.limit
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    fn slot(&self, seq: u32) -> usize {
+        // Empty only when `limit` is 0, and then nothing is ever stored.
+        (seq as usize) & self.slots.len().wrapping_sub(1)
+    }
+
+    /// Appends and returns the sequence number, or gives the element back when full.
+    pub(super) fn push(&mut self, value: T) -> Result<u32, T> {
+        if self.is_full() {
+            return Err(value);
+        }
+        let seq = self.head.wrapping_add(self.len);
+        let slot = self.slot(seq);
+        match self.slots.get_mut(slot) {
+            Some(place) => *place = Some(value),
+            None => return Err(value),
+        }
+        self.len = self.len.saturating_add(1);
+        Ok(seq)
+    }
+
+    pub(super) fn front(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    /// The `n`th element from the head.
+    pub(super) fn get(&self, n: u32) -> Option<&T> {
+        if n >= self.len {
+            return None;
+        }
+        self.slots
+            .get(self.slot(self.head.wrapping_add(n)))?
+            .as_ref()
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
+        self.by_seq(self.head)
+    }
+
+    /// The element with sequence number `seq`, if it is still in.
+    pub(super) fn by_seq(&mut self, seq: u32) -> Option<&mut T> {
+        if seq.wrapping_sub(self.head) >= self.len {
+            return None;
+        }
+        let slot = self.slot(seq);
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        self.head = self.head.wrapping_add(1);
+        self.len = self.len.saturating_sub(1);
+        self.slots.get_mut(slot)?.take()
+    }
+
+    /// Calls `f` for every element, oldest first.
+    pub(super) fn for_each(&mut self, mut f: impl FnMut(&mut T)) {
+        for n in 0..self.len {
+            if let Some(element) = self.by_seq(self.head.wrapping_add(n)) {
+                f(element);
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The data path of one QP: what it consists of, how it starts, how it fails, how it is stopped.
+//!
+//! Transmit and receive each have one owner at a time, and the owner has the state to himself: it lies in a slot and is taken out for the
+//! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::tx_owner`). No lock is
+//! held across a call into TCP, because TCP calls us back from inside our own sends [D2].
+
+use super::irrq::{Irrq, Request};
+use super::orq::Orq;
+use super::retire::Retire;
+use super::rx::RxCtx;
+use super::state::Phase;
+use super::tx::TxCtx;
+use crate::driver::cm::{Endpoint, Teardown};
+use crate::driver::datamover::Mover;
+use crate::driver::stats::Counter;
+use crate::driver::QpObj;
+use crate::kapi::rdma::QpEvent;
+use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::{context, trace};
+use crate::new_spinlock_irq;
+use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
+use iwarp::mpa::{Negotiated, Rtr};
+use iwarp::qp_fsm;
+use iwarp::stream_rx::RxConfig;
+use iwarp::tx_owner::{self, Action, Wake};
+use iwarp::wire::mpa::{RtrKind, RtrSet};
+use iwarp::wire::terminate::Terminate;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::Arc;
+
+/// What was agreed when the connection was made.
+pub(crate) struct StreamParams {
+    pub(crate) net: Negotiated,
+    /// Reads the peer may have outstanding.
+    pub(crate) ird: u32,
+    /// Reads we may have outstanding.
+    pub(crate) ord: u32,
+    /// Send nothing before the peer's first FPDU (RFC 5044 7.1.2): we are the responder.
+    pub(crate) hold_tx: bool,
+    pub(crate) rtr: Rtr,
+}
+
+/// Why a stream ends before its time.
+pub(crate) enum Cause {
+    /// A work request of the SQ could not be done.
+    Local(IwarpError),
+    /// The peer broke a rule, or named memory it may not touch.
+    Stream {
+        error: IwarpError,
+        term: Option<Terminate>,
+    },
+    /// The peer has sent a Terminate.
+    PeerTerminate(Terminate),
+    /// TCP has lost the connection.
+    Lost(Error),
+}
+
+/// The data path of a QP.
+#[pin_data]
+pub(crate) struct Stream {
+    /// Who transmits: the word of `iwarp::tx_owner`.
+    owner: Atomic<u32>,
+    #[pin]
+    pub(super) tx: SpinLockIrq<Option<KBox<TxCtx>>>,
+    #[pin]
+    pub(super) rx: SpinLockIrq<Option<KBox<RxCtx>>>,
+    rx_stopped: Atomic<u32>,
+    #[pin]
+    pub(super) orq: SpinLockIrq<Orq>,
+    #[pin]
+    irrq: SpinLockIrq<Irrq>,
+    /// Requests in the IRRQ, to look at without its lock. Only a hint: whoever adds one wakes the owner afterwards.
+    requests: Atomic<u32>,
+    #[pin]
+    pub(super) retire: Retire,
+    /// The Terminate we owe the peer.
+    #[pin]
+    pub(super) owed: SpinLockIrq<Option<Terminate>>,
+    /// Flushes that are due; who makes it 1 does them.
+    pub(super) flushes: Atomic<u32>,
+    /// `LAST_WQE_REACHED` has been raised.
+    pub(super) last_wqe: Atomic<u32>,
+    /// Its work item.
+    pub(crate) mover: Arc<Mover>,
+}
+
+impl Stream {
+    /// The data path of a QP whose SQ has `sq_size` elements, not connected yet. Sleeps.
+    pub(crate) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            owner: Atomic::new(tx_owner::INITIAL),
+            tx <- new_spinlock_irq!(None),
+            rx <- new_spinlock_irq!(None),
+            rx_stopped: Atomic::new(0),
+            orq <- new_spinlock_irq!(Orq::empty()),
+            irrq <- new_spinlock_irq!(Irrq::empty()),
+            requests: Atomic::new(0),
+            retire <- Retire::new(sq_size),
+            owed <- new_spinlock_irq!(None),
+            flushes: Atomic::new(0),
+            last_wqe: Atomic::new(0),
+            mover: Mover::new()?,
+        })
+    }
+
+    /// Whether work requests of the SQ are in progress.
+    pub(crate) fn busy(&self) -> bool {
+        !self.retire.is_empty() || !self.orq.lock().is_empty()
+    }
+
+    /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for debugfs.
+    pub(crate) fn depths(&self) -> (u32, u32, u32) {
+        (
+            self.retire.len(),
+            self.orq.lock().len(),
+            self.irrq.lock().len(),
+        )
+    }
+
+    /// Moves the transmit token by `f`, which may be called several times.
+    ///
+    /// The exchange is a full barrier also when the word stays as it is: what the caller did before is then seen by the owner, who looks
+    /// once more before he leaves.
+    pub(super) fn step(&self, f: impl Fn(u32) -> tx_owner::Step) -> Action {
+        let mut now = self.owner.load(Relaxed);
+        loop {
+            let step = f(now);
+            match self.owner.cmpxchg(now, step.next, Full) {
+                Ok(_) => return step.action,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Whether the transmit owner is asked to give up.
+    pub(super) fn tx_stopping(&self) -> bool {
+        tx_owner::is_stopping(self.owner.load(Relaxed))
+    }
+
+    pub(super) fn rx_stopped(&self) -> bool {
+        self.rx_stopped.load(Acquire) != 0
+    }
+
+    /// Enters a Read Request of the peer; the transmit side is to be woken afterwards.
+    pub(super) fn add_request(&self, request: Request) -> iwarp::error::Result<()> {
+        self.irrq.lock().push(request)?;
+        self.requests.fetch_add(1, Release);
+        Ok(())
+    }
+
+    /// The next Read Request to answer.
+    pub(super) fn take_request(&self) -> Option<Request> {
+        if self.requests.load(Acquire) == 0 {
+            return None;
+        }
+        let request = self.irrq.lock().take()?;
+        self.requests.fetch_sub(1, Relaxed);
+        Some(request)
+    }
+
+    /// A Read Request that was taken is answered.
+    pub(super) fn responded(&self) {
+        self.irrq.lock().responded();
+    }
+
+    /// Drops the queues of Reads. What they held is dropped with no lock held.
+    pub(super) fn clear_reads(&self) {
+        let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
+        let irrq = core::mem::replace(&mut *self.irrq.lock(), Irrq::empty());
+        self.requests.store(0, Relaxed);
+        drop((orq, irrq));
+    }
+}
+
+impl QpObj {
+    /// Connects the data path to the socket of `ep` and opens it. Sleeps.
+    ///
+    /// Afterwards the endpoint runs `data_ready` once by hand, for what had come in before.
+    pub(crate) fn start(&self, ep: &Arc<Endpoint>, p: StreamParams) -> Result {
+        let stream = &self.stream;
+        // The Read that says "ready to receive" needs a place, even if no other Reads were agreed (RFC 6581 9.2).
+        let (rtr, expected) = match p.rtr {
+            Rtr::None => (None, RtrSet::NONE),
+            Rtr::Emit(kind) => (Some(kind), RtrSet::NONE),
+            Rtr::Expect(set) => (None, set),
+        };
+        let ord = p.ord.max(u32::from(rtr == Some(RtrKind::Read)));
+        let ird = p.ird.max(u32::from(expected.contains(RtrKind::Read)));
+        let mut orq = Orq::new(u16::try_from(ord).map_err(|_| EINVAL)?)?;
+        let irrq = Irrq::new(u16::try_from(ird).map_err(|_| EINVAL)?)?;
+        let config = RxConfig {
+            crc: p.net.crc,
+            rtr: expected,
+        };
+        let held = p.hold_tx.then(|| ep.clone());
+        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr), GFP_KERNEL)?;
+        let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL)?;
+        if let Some(read) = tx.rtr_read() {
+            orq.push(read).map_err(|_| EINVAL)?;
+        }
+        let old = (
+            core::mem::replace(&mut *stream.orq.lock(), orq),
+            core::mem::replace(&mut *stream.irrq.lock(), irrq),
+        );
+        drop(old);
+        stream.retire.restart();
+        *stream.tx.lock() = Some(tx);
+        *stream.rx.lock() = Some(rx);
+        if !self.advance(Phase::Rts) {
+            return Err(EINVAL);
+        }
+        if !p.hold_tx {
+            self.wake_mover(Wake::Open);
+        }
+        Ok(())
+    }
+
+    /// The stream has failed. The first cause counts; the endpoint then tears it down. Any context.
+    pub(crate) fn fail(&self, cause: Cause) {
+        if let Cause::PeerTerminate(term) = &cause {
+            self.dev.stats.inc(Counter::RxTerminate);
+            trace_terminate(self.qp_num(), true, term.code);
+            let blamed = self.stream.orq.lock().blamed(term);
+            if let Some((seq, status)) = blamed {
+                self.stream.retire.failed(seq, status);
+            }
+        }
+        if !self.advance(Phase::Terminating) {
+            return;
+        }
+        let (step, event, term, how) = match cause {
+            Cause::Local(error) => (
+                qp_fsm::Event::TerminateDue,
+                error.qp_event(),
+                error.terminate().map(Terminate::bare),
+                Teardown::Terminate,
+            ),
+            Cause::Stream { error, term } => (
+                qp_fsm::Event::TerminateDue,
+                error.qp_event(),
+                term,
+                Teardown::Terminate,
+            ),
+            Cause::PeerTerminate(_) => (
+                qp_fsm::Event::PeerTerminate,
+                Event::None,
+                None,
+                Teardown::Terminate,
+            ),
+            Cause::Lost(error) => (
+                qp_fsm::Event::LlpLost,
+                Event::None,
+                None,
+                Teardown::Abort(error),
+            ),
+        };
+        *self.stream.owed.lock() = term;
+        // The teardown brings the actions about, in its own order [A10].
+        let _ = self.step(step);
+        match event {
+            Event::None => {}
+            Event::Fatal => self.event(QpEvent::Fatal),
+            Event::ReqErr => self.event(QpEvent::ReqErr),
+            Event::AccessErr => self.event(QpEvent::AccessErr),
+        }
+        let link = self.link.lock().clone();
+        if let Some(ep) = link {
+            ep.request_teardown(how);
+        }
+    }
+
+    /// Stops receiving: when it returns nothing is placed any more. Sleeps.
+    pub(crate) fn stop_rx(&self) {
+        self.stream.rx_stopped.store(1, Release);
+        // Receiving happens with the socket locked, so whoever had begun is out once we have had the lock.
+        let link = self.link.lock().clone();
+        if let Some(ep) = link {
+            drop(ep.socket().lock());
+        }
+    }
+
+    /// Stops transmitting: when it returns nobody is sending, and nobody will begin. Sleeps.
+    pub(crate) fn stop_tx(&self) {
+        // Owners never wait for the network, so this is short.
+        while !matches!(self.stream.step(tx_owner::stop), Action::Stopped) {
+            context::msleep(1);
+        }
+    }
+}
+
+pub(super) fn trace_terminate(qpn: u32, received: bool, code: TermCode) {
+    trace::terminate(qpn, received, code.layer, code.etype, code.ecode);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending a Terminate: the last message of a stream (RFC 5040 7.1).
+
+use super::stream::trace_terminate;
+use crate::driver::stats::Counter;
+use crate::driver::QpObj;
+use crate::kapi::{context, net::Socket};
+
+/// How long the peer has to take what was under way before the Terminate, in steps of [`STEP_MS`].
+const STEPS: u32 = 100;
+const STEP_MS: u32 = 5;
+
+impl QpObj {
+    /// Sends the Terminate that is due, behind what has been encoded, so that it begins at an FPDU boundary. Sleeps, at most half a second.
+    ///
+    /// After [`Self::stop_tx`], so the transmit state is at rest. `false` if none is due or TCP would not take it.
+    pub(crate) fn send_terminate(&self, sock: &Socket) -> bool {
+        let owed = self.stream.owed.lock().take();
+        let Some(term) = owed else { return false };
+        let Some(mut tx) = self.stream.tx.lock().take() else {
+            return false;
+        };
+        tx.add_terminate(term);
+        let mut sent = false;
+        for _ in 0..STEPS {
+            let mut locked = sock.lock();
+            if !locked.state().is_open() {
+                break;
+            }
+            match tx.drain(self, &mut locked) {
+                Ok(true) => {
+                    sent = true;
+                    break;
+                }
+                Ok(false) => {}
+                Err(_) => break,
+            }
+            drop(locked);
+            context::msleep(STEP_MS);
+        }
+        *self.stream.tx.lock() = Some(tx);
+        self.retire();
+        if sent {
+            self.dev.stats.inc(Counter::TxTerminate);
+            trace_terminate(self.qp_num(), false, term.code);
+        }
+        sent
+    }
+}
