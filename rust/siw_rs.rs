@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Software iWARP.
+//! Software iWARP: RDMA over TCP as an RDMA provider of the kernel.
+//!
+//! Three layers, each using only what is below it: `driver` (the provider, no `unsafe`), `kapi`
+//! (what the kernel crate would offer: all `unsafe` code and all C bindings), and the crate
+//! `iwarp` (the protocols; no kernel in it).
 
 use kernel::prelude::*;
 
@@ -8,17 +12,41 @@ mod driver;
 mod kapi;
 
 module! {
-    type: Siw,
+    type: Module,
     name: "siw",
     authors: ["siw contributors"],
     description: "Software iWARP provider",
     license: "GPL",
+    alias: ["rdma-link-siw"],
+    params: {
+        crc: u32 {
+            default: 1,
+            description: "1: ask for and use the MPA CRC, 0: only if the peer asks",
+        },
+        mpa_rev: u32 {
+            default: 2,
+            description: "MPA revision to start connections with: 2 or 1",
+        },
+        peer_to_peer: u32 {
+            default: 1,
+            description: "1: send the first message (RTR) when connecting, so that both sides may send first",
+        },
+    },
 }
 
-struct Siw;
+struct Module {
+    _provider: driver::Provider,
+}
 
-impl kernel::Module for Siw {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self)
+impl kernel::Module for Module {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let params = driver::Params::new(
+            *module_parameters::crc.value(),
+            *module_parameters::mpa_rev.value(),
+            *module_parameters::peer_to_peer.value(),
+        )?;
+        Ok(Self {
+            _provider: driver::Provider::new(module, params)?,
+        })
     }
 }

@@ -1,5 +1,200 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The provider.
+//! The provider: what `siw` does with the kernel's interfaces and the iWARP protocols.
+//!
+//! # Lock order
+//!
+//! Outer to inner; a rank is taken upwards only by a try-lock:
+//!
+//! 1. locks the callers hold: RTNL, uverbs, iw_cm
+//! 2. `cm::endpoint::Endpoint`'s mutex
+//! 3. the socket lock (`lock_sock`, or held by TCP around its callbacks)
+//! 4. [`qp::Qp`]: the state machine (`fsm`), the transmit and receive contexts, `link`
+//! 5. [`qp::sq::Sq`]'s producer lock
+//! 6. the outbound read queue
+//! 7. the inbound read queue, [`qp::rq::Rq`], [`srq::Srq`]
+//! 8. the retire FIFO
+//! 9. [`tpt::entry::Entry`]: the gate, then the shadow page list
+//! 10. [`cq::Cq`]'s ring
+//!
+//! 4 to 8 and 10 are taken with interrupts off: kernel consumers post and poll from any context.
+//! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no
+//! spinlock may be held across it. Completion and event handlers are called with nothing of rank
+//! 4 or below held.
 
 #![forbid(unsafe_code)]
+
+pub(crate) mod cm;
+pub(crate) mod cq;
+pub(crate) mod datamover;
+pub(crate) mod debugfs;
+pub(crate) mod device;
+pub(crate) mod link;
+pub(crate) mod payload;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod srq;
+pub(crate) mod stats;
+pub(crate) mod tpt;
+pub(crate) mod ucontext;
+pub(crate) mod verbs;
+
+use crate::kapi::{
+    net::{
+        Net,
+        NetdevNotifier, //
+    },
+    random,
+    rdma::{
+        self,
+        DriverRegistration,
+        LinkRegistration,
+        ReleaseQueue, //
+    },
+    slot,
+    sync::SpinLockIrq,
+    wq::{
+        Kind,
+        WorkQueue, //
+    },
+};
+use iwarp::stag::StagGenerator;
+use kernel::{
+    debugfs::Dir,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+};
+
+/// The driver, as the RDMA core's operations know it.
+pub(crate) struct Siw;
+
+/// The core's device object.
+pub(crate) type IbDevice = rdma::Device<Siw>;
+/// What the driver keeps of a device; it may outlive the core's object.
+pub(crate) type DeviceRef = Arc<device::Device>;
+/// A queue pair as the core allocated it, with our [`qp::Qp`] inside.
+pub(crate) type QpObj = rdma::Qp<Siw>;
+/// A counted reference to a queue pair; `destroy_qp` waits for all of them.
+pub(crate) type QpRef = ARef<QpObj>;
+/// A completion queue as the core allocated it.
+pub(crate) type CqObj = rdma::Cq<Siw>;
+/// A counted reference to a completion queue.
+pub(crate) type CqRef = ARef<CqObj>;
+/// A shared receive queue as the core allocated it.
+pub(crate) type SrqObj = rdma::Srq<Siw>;
+/// A counted reference to a shared receive queue.
+pub(crate) type SrqRef = ARef<SrqObj>;
+
+/// Module parameters.
+#[derive(Clone, Copy)]
+pub(crate) struct Params {
+    /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).
+    pub(crate) crc: bool,
+    /// MPA revision our requests start with.
+    pub(crate) mpa_rev: u8,
+    /// Ask for the peer-to-peer mode of RFC 6581 when connecting.
+    pub(crate) peer_to_peer: bool,
+}
+
+impl Params {
+    /// Checks the values given at module load.
+    pub(crate) fn new(crc: u32, mpa_rev: u32, peer_to_peer: u32) -> Result<Self> {
+        if crc > 1 || peer_to_peer > 1 || !(1..=2).contains(&mpa_rev) {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            crc: crc == 1,
+            mpa_rev: if mpa_rev == 1 { 1 } else { 2 },
+            peer_to_peer: peer_to_peer == 1,
+        })
+    }
+}
+
+/// What all devices share.
+#[pin_data]
+pub(crate) struct Shared {
+    /// One for the module: STags of two devices never coincide.
+    #[pin]
+    pub(crate) stags: SpinLockIrq<StagGenerator>,
+    /// Connection management.
+    pub(crate) cm: WorkQueue,
+    /// The datamovers: transmission outside of the poster's context.
+    pub(crate) movers: WorkQueue,
+    /// Parent of the devices' debugfs folders.
+    pub(crate) debugfs: Dir,
+    module: &'static ThisModule,
+    pub(crate) params: Params,
+}
+
+impl Shared {
+    fn new(module: &'static ThisModule, params: Params) -> Result<Arc<Self>> {
+        let seed = [random::u32(), random::u32(), random::u32(), random::u32()];
+        let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
+        let movers = WorkQueue::new(c"siw_tx", Kind::PerCpu)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                stags <- crate::new_spinlock_irq!(StagGenerator::new(seed), "siw_stags"),
+                cm,
+                movers,
+                debugfs: Dir::new(c"siw"),
+                module,
+                params,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The module, for objects that must pin it.
+    pub(crate) fn module(&self) -> &'static ThisModule {
+        self.module
+    }
+}
+
+/// Ends what work is still queued before the queues themselves go: the last user of a queue must
+/// not be one of its own items.
+struct Quiesce(Arc<Shared>);
+
+impl Drop for Quiesce {
+    fn drop(&mut self) {
+        self.0.cm.flush();
+        self.0.movers.flush();
+    }
+}
+
+/// Everything the module registers. Fields are dropped in their order here: first nothing new can
+/// come, then the devices go, then what they used.
+pub(crate) struct Provider {
+    _link: Pin<KBox<LinkRegistration<link::Link>>>,
+    _netdev: NetdevNotifier,
+    _devices: DriverRegistration<Siw>,
+    _shared: slot::Installed,
+    _quiesce: Quiesce,
+    _release: ReleaseQueue,
+    _net: Net,
+}
+
+impl Provider {
+    /// Registers the link type; devices come by `rdma link add`.
+    pub(crate) fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
+        let net = Net::init()?;
+        let release = ReleaseQueue::new()?;
+        let shared = Shared::new(module, params)?;
+        let quiesce = Quiesce(shared.clone());
+        let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
+        let devices = DriverRegistration::new();
+        let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
+        let link = KBox::pin_init(LinkRegistration::new(c"siw", module), GFP_KERNEL)?;
+        Ok(Self {
+            _link: link,
+            _netdev: netdev,
+            _devices: devices,
+            _shared: installed,
+            _quiesce: quiesce,
+            _release: release,
+            _net: net,
+        })
+    }
+}

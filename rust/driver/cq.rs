@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+//!
+//! A user's queue is a ring in memory it maps: it polls and arms without us. A kernel consumer's
+//! queue is our own.
+
+use super::{
+    device::{
+        limits,
+        Count,
+        Counted, //
+    },
+    qp::stream::Cause,
+    stats::Counter,
+    CqObj,
+    CqRef,
+    IbDevice,
+    QpObj,
+    Siw, //
+};
+use crate::kapi::{
+    random,
+    rdma::{
+        self,
+        abi,
+        CqAttr,
+        CqEvent,
+        CtrlWord,
+        MmapEntry,
+        Notify,
+        RingMem,
+        Ucontext,
+        Udata,
+        UserRing,
+        Wc,
+        WcOpcode,
+        WcOut, //
+    },
+    sync::SpinLockIrq,
+};
+use iwarp::error::{
+    Error as ProtocolError,
+    WcStatus, //
+};
+use kernel::{
+    prelude::*,
+    sync::barrier::smp_mb, //
+};
+
+/// What a work request was, as its completion tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WcOp {
+    Send,
+    SendInv,
+    Write,
+    Read,
+    ReadInv,
+    LocalInv,
+    RegMr,
+    Recv,
+}
+
+impl WcOp {
+    /// For a user's ring.
+    pub(crate) fn to_abi(self) -> u8 {
+        match self {
+            Self::Send => abi::op::SEND,
+            Self::SendInv => abi::op::SEND_REMOTE_INV,
+            Self::Write => abi::op::WRITE,
+            Self::Read => abi::op::READ,
+            Self::ReadInv => abi::op::READ_LOCAL_INV,
+            Self::LocalInv => abi::op::INVAL_STAG,
+            Self::RegMr => abi::op::REG_MR,
+            Self::Recv => abi::op::RECEIVE,
+        }
+    }
+
+    fn to_ib(self) -> WcOpcode {
+        match self {
+            Self::Send | Self::SendInv => WcOpcode::Send,
+            Self::Write => WcOpcode::RdmaWrite,
+            Self::Read | Self::ReadInv => WcOpcode::RdmaRead,
+            Self::LocalInv => WcOpcode::LocalInv,
+            Self::RegMr => WcOpcode::RegMr,
+            Self::Recv => WcOpcode::Recv,
+        }
+    }
+}
+
+fn status_to_abi(status: WcStatus) -> u16 {
+    match status {
+        WcStatus::Success => abi::wc::SUCCESS,
+        WcStatus::LocLenErr => abi::wc::LOC_LEN_ERR,
+        WcStatus::LocQpOpErr => abi::wc::LOC_QP_OP_ERR,
+        WcStatus::LocProtErr => abi::wc::LOC_PROT_ERR,
+        WcStatus::WrFlushErr => abi::wc::WR_FLUSH_ERR,
+        WcStatus::RemInvReqErr => abi::wc::REM_INV_REQ_ERR,
+        WcStatus::RemAccessErr => abi::wc::REM_ACCESS_ERR,
+        // The ABI has no code for these.
+        WcStatus::MwBindErr | WcStatus::RemOpErr | WcStatus::GeneralErr => abi::wc::GENERAL_ERR,
+    }
+}
+
+fn status_to_ib(status: WcStatus) -> rdma::WcStatus {
+    match status {
+        WcStatus::Success => rdma::WcStatus::Success,
+        WcStatus::LocLenErr => rdma::WcStatus::LocLenErr,
+        WcStatus::LocQpOpErr => rdma::WcStatus::LocQpOpErr,
+        WcStatus::LocProtErr => rdma::WcStatus::LocProtErr,
+        WcStatus::WrFlushErr => rdma::WcStatus::WrFlushErr,
+        WcStatus::RemInvReqErr => rdma::WcStatus::RemInvReqErr,
+        WcStatus::RemAccessErr => rdma::WcStatus::RemAccessErr,
+        WcStatus::RemOpErr => rdma::WcStatus::RemOpErr,
+        WcStatus::MwBindErr | WcStatus::GeneralErr => rdma::WcStatus::GeneralErr,
+    }
+}
+
+/// The end of a work request.
+pub(crate) struct Completion {
+    pub(crate) wr_id: u64,
+    pub(crate) op: WcOp,
+    pub(crate) status: WcStatus,
+    pub(crate) bytes: u32,
+    /// The peer asked for a solicited event (receives only).
+    pub(crate) solicited: bool,
+    /// The STag the message invalidated.
+    pub(crate) inval: Option<u32>,
+}
+
+impl Completion {
+    /// Whether a consumer that waits for solicited completions only is to be told: solicited ones,
+    /// and all that failed (`ibv_req_notify_cq(3)`).
+    fn wakes_solicited(&self) -> bool {
+        self.solicited || self.status != WcStatus::Success
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    No,
+    Solicited,
+    Any,
+}
+
+/// The entries, and who waits for them.
+enum Ring {
+    User {
+        ring: UserRing<abi::Cqe>,
+        ctrl: CtrlWord,
+    },
+    Kernel {
+        /// A power of two.
+        slots: VVec<Option<Wc>>,
+        /// Next to be polled.
+        get: u32,
+        armed: Armed,
+    },
+}
+
+struct Entries {
+    ring: Ring,
+    /// Next to be filled.
+    put: u32,
+    /// The queue has overrun: nothing is posted any more.
+    dead: bool,
+}
+
+enum Posted {
+    Quiet,
+    Notify,
+    Overflow,
+    Dead,
+}
+
+/// The slot of a free-running index.
+fn slot(slots: &mut VVec<Option<Wc>>, index: u32) -> Option<&mut Option<Wc>> {
+    let mask = (slots.len() as u32).wrapping_sub(1);
+    slots.get_mut((index & mask) as usize)
+}
+
+impl Entries {
+    fn post(&mut self, qp: &QpObj, c: &Completion) -> Posted {
+        if self.dead {
+            return Posted::Dead;
+        }
+        let notify = match &mut self.ring {
+            Ring::User { ring, ctrl } => {
+                if ring.flags(self.put) != 0 {
+                    self.dead = true;
+                    return Posted::Overflow;
+                }
+                let mut flags = abi::wqe::VALID;
+                if c.inval.is_some() {
+                    flags |= abi::wqe::REM_INVAL;
+                }
+                let cqe = abi::Cqe {
+                    id: c.wr_id,
+                    opcode: c.op.to_abi(),
+                    status: status_to_abi(c.status),
+                    bytes: c.bytes,
+                    imm_or_stag: c.inval.map_or(0, u64::from),
+                    qp_id: u64::from(qp.qp_num()),
+                    ..Default::default()
+                };
+                // The body before the flag (failover.md B3).
+                ring.publish(self.put, &cqe, flags);
+                // The consumer arms, then polls once more; we publish, then look whether it is
+                // armed. One of the two sees the other.
+                smp_mb();
+                let armed = ctrl.load();
+                let notify = armed & abi::notify::NEXT_COMPLETION != 0
+                    || (armed & abi::notify::SOLICITED != 0 && c.wakes_solicited());
+                if notify {
+                    ctrl.store(abi::notify::NOT);
+                }
+                notify
+            }
+            Ring::Kernel { slots, armed, .. } => {
+                match slot(slots, self.put) {
+                    Some(free) if free.is_none() => {
+                        *free = Some(Wc {
+                            wr_id: c.wr_id,
+                            status: status_to_ib(c.status),
+                            opcode: c.op.to_ib(),
+                            byte_len: c.bytes,
+                            qp: qp.tag(),
+                            inval_rkey: c.inval,
+                            ..Default::default()
+                        });
+                    }
+                    _ => {
+                        self.dead = true;
+                        return Posted::Overflow;
+                    }
+                }
+                let notify =
+                    *armed == Armed::Any || (*armed == Armed::Solicited && c.wakes_solicited());
+                if notify {
+                    *armed = Armed::No;
+                }
+                notify
+            }
+        };
+        self.put = self.put.wrapping_add(1);
+        if notify {
+            Posted::Notify
+        } else {
+            Posted::Quiet
+        }
+    }
+
+    /// Takes the completions of `qp` out of a kernel consumer's queue: they name a queue pair that
+    /// is about to go. A user polls its own memory; numbers of queue pairs do not come back soon.
+    fn purge(&mut self, qp: &QpObj) -> u64 {
+        let Ring::Kernel { slots, get, .. } = &mut self.ring else {
+            return 0;
+        };
+        let (mut from, mut to, mut purged) = (*get, *get, 0);
+        while from != self.put {
+            let wc = slot(slots, from).and_then(Option::take);
+            from = from.wrapping_add(1);
+            match wc {
+                Some(wc) if wc.qp == qp.tag() => purged += 1,
+                Some(wc) => {
+                    if let Some(free) = slot(slots, to) {
+                        *free = Some(wc);
+                    }
+                    to = to.wrapping_add(1);
+                }
+                None => (),
+            }
+        }
+        self.put = to;
+        purged
+    }
+}
+
+/// The driver's part of a completion queue.
+#[pin_data]
+pub(crate) struct Cq {
+    #[pin]
+    entries: SpinLockIrq<Entries>,
+    size: u32,
+    id: u32,
+    entry: Option<MmapEntry>,
+    counted: Counted,
+}
+
+/// `create_cq`, first half; also says how many entries there are.
+pub(crate) fn create(
+    dev: &IbDevice,
+    ctx: Option<&Ucontext<Siw>>,
+    attr: &CqAttr,
+) -> Result<(u32, impl PinInit<Cq, Error>)> {
+    if attr.flags != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if attr.cqe < 1 || attr.cqe > limits::CQE {
+        return Err(EINVAL);
+    }
+    let counted = Count::take(dev, |dev| &dev.counts.cq, limits::CQ)?;
+    let size = attr.cqe.next_power_of_two();
+    let (ring, entry) = match ctx {
+        Some(ctx) => {
+            let bytes = size as usize * size_of::<abi::Cqe>();
+            let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
+            let ring = Ring::User {
+                ring: UserRing::new(mem.clone(), 0, size)?,
+                ctrl: CtrlWord::new(mem.clone(), bytes)?,
+            };
+            (ring, Some(MmapEntry::new(ctx, mem)?))
+        }
+        None => {
+            let mut slots = VVec::with_capacity(size as usize, GFP_KERNEL)?;
+            for _ in 0..size {
+                slots.push(None, GFP_KERNEL)?;
+            }
+            let ring = Ring::Kernel {
+                slots,
+                get: 0,
+                armed: Armed::No,
+            };
+            (ring, None)
+        }
+    };
+    let entries = Entries {
+        ring,
+        put: 0,
+        dead: false,
+    };
+    let init = try_pin_init!(Cq {
+        entries <- crate::new_spinlock_irq!(entries, "siw_cq"),
+        size,
+        id: random::u32(),
+        entry,
+        counted,
+    }? Error);
+    Ok((size, init))
+}
+
+/// `create_cq`, second half.
+pub(crate) fn created(cq: &CqObj, udata: Option<&mut Udata<'_>>) -> Result {
+    match (udata, &cq.entry) {
+        (Some(udata), Some(entry)) => udata.respond_full(&abi::RespCreateCq {
+            cq_id: cq.id,
+            num_cqe: cq.size,
+            cq_key: entry.key(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// `poll_cq`.
+pub(crate) fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
+    let mut entries = cq.entries.lock();
+    let Ring::Kernel { slots, get, .. } = &mut entries.ring else {
+        return Err(EINVAL);
+    };
+    while !out.is_full() {
+        let Some(wc) = slot(slots, *get).and_then(Option::take) else {
+            break;
+        };
+        *get = get.wrapping_add(1);
+        out.push(wc);
+    }
+    Ok(())
+}
+
+/// `req_notify_cq`; returns how many completions wait, if that was asked.
+pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
+    let mut entries = cq.entries.lock();
+    let put = entries.put;
+    match &mut entries.ring {
+        Ring::User { ctrl, .. } => {
+            ctrl.store(if how.solicited_only {
+                abi::notify::SOLICITED
+            } else {
+                abi::notify::ALL
+            });
+            Ok(0)
+        }
+        Ring::Kernel { get, armed, .. } => {
+            // Armed for any completion stays so: the two kinds of request add up.
+            if !how.solicited_only {
+                *armed = Armed::Any;
+            } else if *armed == Armed::No {
+                *armed = Armed::Solicited;
+            }
+            Ok(if how.report_missed {
+                put.wrapping_sub(*get)
+            } else {
+                0
+            })
+        }
+    }
+}
+
+impl CqObj {
+    /// Posts a completion and tells the consumer if it waits for it. Any context; no lock of rank
+    /// 4 or below may be held, for this may call the consumer.
+    ///
+    /// A queue pair that is being destroyed completes nothing any more: its number may not turn up
+    /// after `destroy_qp`.
+    pub(crate) fn post(&self, qp: &QpObj, c: &Completion) {
+        if qp.is_destroying() {
+            return;
+        }
+        let posted = self.entries.lock().post(qp, c);
+        match posted {
+            Posted::Quiet | Posted::Dead => (),
+            Posted::Notify => self.notify(),
+            Posted::Overflow => self.overflow(),
+        }
+    }
+
+    /// A completion is lost: the queue and all its queue pairs have failed (failover.md B4); other
+    /// queues go on (RFC 5040 8.1.1).
+    fn overflow(&self) {
+        let dev = self.counted.dev();
+        dev.stats.inc(Counter::CqOverflow);
+        self.event(CqEvent::Err);
+        let cq = CqRef::from(self);
+        let work = move || {
+            let id = cq.id();
+            cq.counted.dev().qps.for_each(|_, qp| {
+                if qp.scq.id() == id || qp.rcq.id() == id {
+                    qp.fail(Cause::Local(ProtocolError::LocalCatastrophic));
+                }
+            });
+        };
+        // Without memory the queue pairs go on, but nothing they do is reported any more.
+        if dev.shared.cm.try_spawn(GFP_ATOMIC, work).is_err() {
+            pr_warn_once!("no memory to stop the queue pairs of an overrun completion queue\n");
+        }
+    }
+
+    /// Forgets what `qp` left in the queue. The queue pair posts nothing any more.
+    pub(crate) fn purge(&self, qp: &QpObj) {
+        let purged = self.entries.lock().purge(qp);
+        self.counted.dev().stats.add(Counter::CqePurged, purged);
+    }
+}

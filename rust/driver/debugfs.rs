@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/kernel/debug/siw/DEVICE/{qps,tpt}`.
+
+use super::{
+    tpt::Tpt,
+    QpObj, //
+};
+use crate::kapi::rdma::ObjTable;
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*,
+    str::CStr,
+    sync::Arc, //
+};
+
+/// The files of one device; dropping them waits for readers.
+pub(crate) struct Files {
+    _qps: Pin<KBox<File<Arc<ObjTable<QpObj>>>>>,
+    _tpt: Pin<KBox<File<Arc<Tpt>>>>,
+    _dir: Dir,
+}
+
+impl Files {
+    /// Creates the files of device `name` below `parent`.
+    pub(crate) fn new(
+        parent: &Dir,
+        name: &CStr,
+        tpt: &Arc<Tpt>,
+        qps: &Arc<ObjTable<QpObj>>,
+    ) -> Result<Self> {
+        let dir = parent.subdir(name);
+        let qps = KBox::pin_init(
+            dir.read_callback_file(c"qps", Ok::<_, Error>(qps.clone()), &show_qps),
+            GFP_KERNEL,
+        )?;
+        let tpt = KBox::pin_init(
+            dir.read_callback_file(c"tpt", Ok::<_, Error>(tpt.clone()), &show_tpt),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            _qps: qps,
+            _tpt: tpt,
+            _dir: dir,
+        })
+    }
+}
+
+fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "qpn state phase pd sq rq connected sq_work rq_work busy")?;
+    let mut result = Ok(());
+    qps.for_each(|qpn, qp| {
+        if result.is_ok() {
+            result = writeln!(
+                f,
+                "{} {:?} {:?} {} {} {} {} {} {} {}",
+                qpn,
+                qp.state(),
+                qp.phase(),
+                qp.pd.0,
+                qp.sq.size(),
+                qp.rq.size(),
+                u8::from(qp.link.lock().is_some()),
+                u8::from(qp.sq.has_work()),
+                u8::from(qp.rq.has_work()),
+                u8::from(qp.stream.busy()),
+            );
+        }
+    });
+    result
+}
+
+fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "stag kind valid pd rights base length")?;
+    let mut result = Ok(());
+    tpt.for_each(|region| {
+        if result.is_ok() {
+            result = writeln!(
+                f,
+                "{:#010x} {:?} {} {} {:#x} {:#x} {:#x}",
+                region.stag.0,
+                region.kind,
+                u8::from(region.valid),
+                region.pd.0,
+                region.rights.0,
+                region.base,
+                region.len,
+            );
+        }
+    });
+    result
+}

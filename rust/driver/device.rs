@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One RDMA device: what it owns, what it tells about itself.
+
+use super::{
+    cm,
+    debugfs::Files,
+    stats::Stats,
+    tpt::Tpt,
+    IbDevice,
+    Params,
+    QpObj,
+    Shared, //
+};
+use crate::kapi::{
+    net::NetDev,
+    random,
+    rdma::{
+        self,
+        eui48_to_guid,
+        num_possible_cpus,
+        port_active,
+        port_cap,
+        DeviceAttr,
+        DeviceConfig,
+        ObjTable,
+        PortAttr, //
+    },
+    sync::SpinLockIrq,
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    str::CStr,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+/// What user space and consumers may ask for; the values of the C driver, which programs know.
+pub(crate) mod limits {
+    /// Queue pairs of a device.
+    pub(crate) const QP: u32 = 102_400;
+    /// Work requests of a send or receive queue.
+    pub(crate) const QP_WR: u32 = 32_768;
+    /// Outbound reads in flight.
+    pub(crate) const ORD: u32 = 128;
+    /// Inbound reads in flight.
+    pub(crate) const IRD: u32 = 128;
+    /// Elements of a work request.
+    pub(crate) const SGE: u32 = crate::kapi::rdma::abi::MAX_SGE as u32;
+    /// Elements of a Read's sink: one STag fits into a Read Request (RFC 5040 4.4).
+    pub(crate) const SGE_RD: u32 = 1;
+    /// Bytes of inline data.
+    pub(crate) const INLINE: u32 = crate::kapi::rdma::abi::MAX_INLINE as u32;
+    /// Completion queues.
+    pub(crate) const CQ: u32 = 102_400;
+    /// Entries of a completion queue.
+    pub(crate) const CQE: u32 = QP_WR * 100;
+    /// Memory regions.
+    pub(crate) const MR: u32 = QP * 10;
+    /// Protection domains.
+    pub(crate) const PD: u32 = QP;
+    /// Shared receive queues.
+    pub(crate) const SRQ: u32 = QP;
+    /// Work requests of a shared receive queue.
+    pub(crate) const SRQ_WR: u32 = QP_WR * 10;
+    /// User contexts.
+    pub(crate) const UCONTEXT: u32 = PD;
+    /// Pages of a fast-register region.
+    pub(crate) const FAST_REG_PAGES: u32 = 256;
+    /// Queue pair numbers: 24 bits; 0 and 1 are special in InfiniBand, tools expect them unused.
+    pub(crate) const QPN_FIRST: u32 = 2;
+    /// The last queue pair number.
+    pub(crate) const QPN_LAST: u32 = 0x00ff_ffff;
+    /// GID 0 and this many addresses of the network device less one.
+    pub(crate) const GIDS: u32 = 16;
+}
+
+/// "bmt", as the C driver: user space knows the device by it.
+const VENDOR_ID: u32 = 0x62_6d_74;
+
+/// Number of the next device, reported as part number and context id.
+static NEXT_PART_ID: Atomic<u32> = Atomic::new(1);
+
+/// How many objects of one kind exist.
+pub(crate) struct Count(Atomic<u32>);
+
+impl Count {
+    const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Counts one more, or fails with `ENOMEM` at `limit`. Undone by dropping what is returned.
+    pub(crate) fn take(
+        dev: &Arc<Device>,
+        which: fn(&Device) -> &Self,
+        limit: u32,
+    ) -> Result<Counted> {
+        let counted = Counted {
+            dev: dev.clone(),
+            which,
+        };
+        if which(dev).0.fetch_add(1, Relaxed) >= limit {
+            return Err(ENOMEM);
+        }
+        Ok(counted)
+    }
+}
+
+/// One object counted against a limit of its device.
+pub(crate) struct Counted {
+    dev: Arc<Device>,
+    which: fn(&Device) -> &Count,
+}
+
+impl Counted {
+    /// The device the object belongs to.
+    pub(crate) fn dev(&self) -> &Arc<Device> {
+        &self.dev
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.which)(&self.dev).0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The objects of a device that are limited in number.
+pub(crate) struct Counts {
+    pub(crate) ucontext: Count,
+    pub(crate) pd: Count,
+    pub(crate) cq: Count,
+    pub(crate) qp: Count,
+    pub(crate) srq: Count,
+    pub(crate) mr: Count,
+}
+
+/// The driver's part of an RDMA device.
+#[pin_data]
+pub(crate) struct Device {
+    /// The network device whose addresses it serves.
+    pub(crate) netdev: NetDev,
+    /// What all devices of the module share.
+    pub(crate) shared: Arc<Shared>,
+    /// Memory regions by STag.
+    pub(crate) tpt: Arc<Tpt>,
+    /// Queue pairs by number.
+    pub(crate) qps: Arc<ObjTable<QpObj>>,
+    /// What `rdma statistic` shows.
+    pub(crate) stats: Stats,
+    /// Limits reached so far.
+    pub(crate) counts: Counts,
+    /// Module parameters, as they were when the device came.
+    pub(crate) params: Params,
+    /// Connections and listeners.
+    #[pin]
+    pub(crate) endpoints: cm::Endpoints,
+    /// Number of the device in the order of their coming.
+    pub(crate) part_id: u32,
+    /// Protection domains so far: gives each its number.
+    pub(crate) pds: Atomic<u32>,
+    /// Queue pairs so far, from a random start: gives each its number.
+    next_qp: Atomic<u32>,
+    /// First six bytes of GID 0.
+    #[pin]
+    mac: SpinLockIrq<[u8; 6]>,
+    #[pin]
+    files: SpinLockIrq<Option<Files>>,
+}
+
+impl Device {
+    /// Creates and registers the device `name` for `ndev`.
+    pub(crate) fn add(shared: Arc<Shared>, name: &CStr, ndev: &NetDev) -> Result {
+        let mac = mac_of(ndev).unwrap_or_else(random_mac);
+        let params = shared.params;
+        let module = shared.module();
+        let tpt = Tpt::new(shared.clone())?;
+        let qps = Arc::pin_init(ObjTable::new(), GFP_KERNEL)?;
+        let part_id = NEXT_PART_ID.fetch_add(1, Relaxed);
+        let debugfs = shared.debugfs.clone();
+        let dev = Arc::pin_init(
+            try_pin_init!(Self {
+                netdev: ndev.clone(),
+                shared,
+                tpt: tpt.clone(),
+                qps: qps.clone(),
+                stats: Stats::new(),
+                counts: Counts {
+                    ucontext: Count::new(),
+                    pd: Count::new(),
+                    cq: Count::new(),
+                    qp: Count::new(),
+                    srq: Count::new(),
+                    mr: Count::new(),
+                },
+                params,
+                endpoints <- cm::Endpoints::new(),
+                part_id,
+                pds: Atomic::new(0),
+                next_qp: Atomic::new(random::u32()),
+                mac <- crate::new_spinlock_irq!(mac, "siw_mac"),
+                files <- crate::new_spinlock_irq!(None, "siw_files"),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        let cfg = DeviceConfig {
+            node_guid: eui48_to_guid(mac),
+            node_desc: c"Software iWARP stack",
+            num_comp_vectors: num_possible_cpus(),
+        };
+        let new = IbDevice::new(module, &cfg, Ok::<_, Error>(dev.clone()))?;
+        new.set_netdev(ndev)?;
+        new.register(name)?;
+        // Not having them is no reason to fail.
+        let files = Files::new(&debugfs, name, &tpt, &qps).ok();
+        *dev.files.lock() = files;
+        Ok(())
+    }
+
+    /// The device goes: waits for connections to be over, and for readers of its debugfs files.
+    pub(crate) fn gone(&self) {
+        self.endpoints.drain();
+        let files = self.files.lock().take();
+        drop(files);
+    }
+
+    /// The number of the next queue pair: a free one, and not one that was in use lately
+    /// (failover.md A4). Nobody else gets it: to be entered in `qps`.
+    pub(crate) fn next_qpn(&self) -> Option<u32> {
+        const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
+        // There are fewer queue pairs than this.
+        for _ in 0..=limits::QP {
+            let qpn = limits::QPN_FIRST + self.next_qp.fetch_add(1, Relaxed) % NUMBERS;
+            if self.qps.get(qpn).is_none() {
+                return Some(qpn);
+            }
+        }
+        None
+    }
+
+    /// The network device has got another hardware address.
+    pub(crate) fn mac_changed(&self) {
+        if let Some(mac) = mac_of(&self.netdev) {
+            *self.mac.lock() = mac;
+        }
+    }
+
+    /// GID `index`: 0 is the hardware address with zeros behind it, as rdma_cm users and blktests
+    /// expect of siw; then come the network device's addresses, IPv4 as `::ffff:a.b.c.d`.
+    pub(crate) fn gid(&self, index: usize) -> Result<[u8; 16]> {
+        let mut gid = [0; 16];
+        match index.checked_sub(1) {
+            None => {
+                let mac = *self.mac.lock();
+                for (to, from) in gid.iter_mut().zip(mac) {
+                    *to = from;
+                }
+            }
+            Some(nth) => {
+                if let Some(addr) = self.netdev.addrs()?.get(nth) {
+                    gid = addr.to_gid();
+                }
+            }
+        }
+        Ok(gid)
+    }
+}
+
+/// The first six bytes of the hardware address, if there is one.
+fn mac_of(ndev: &NetDev) -> Option<[u8; 6]> {
+    let addr = ndev.hw_addr();
+    let bytes = addr.as_bytes();
+    if bytes.is_empty() {
+        return None;
+    }
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    Some(mac)
+}
+
+/// For devices without a hardware address: connection management needs a unique GID 0.
+fn random_mac() -> [u8; 6] {
+    let mut mac = [0; 6];
+    random::fill(&mut mac);
+    let [first, ..] = &mut mac;
+    // Unicast, locally administered.
+    *first = (*first & 0xfe) | 0x02;
+    mac
+}
+
+/// `query_device`.
+pub(crate) fn query(dev: &IbDevice) -> DeviceAttr {
+    let mac = *dev.mac.lock();
+    DeviceAttr {
+        vendor_id: VENDOR_ID,
+        vendor_part_id: dev.part_id,
+        sys_image_guid: eui48_to_guid(mac),
+        max_mr_size: u64::MAX,
+        page_size_cap: PAGE_SIZE as u64,
+        mem_mgt_extensions: true,
+        allow_user_unreg: true,
+        max_qp: limits::QP,
+        max_qp_wr: limits::QP_WR,
+        max_send_sge: limits::SGE,
+        max_recv_sge: limits::SGE,
+        max_sge_rd: limits::SGE_RD,
+        max_cq: limits::CQ,
+        max_cqe: limits::CQE,
+        max_mr: limits::MR,
+        max_pd: limits::PD,
+        max_srq: limits::SRQ,
+        max_srq_wr: limits::SRQ_WR,
+        max_srq_sge: limits::SGE,
+        // Reads a QP may serve as a target, and may have started.
+        max_qp_rd_atom: limits::IRD,
+        max_qp_init_rd_atom: limits::ORD,
+        max_res_rd_atom: limits::QP * limits::IRD,
+        max_fast_reg_page_list_len: limits::FAST_REG_PAGES,
+        ..Default::default()
+    }
+}
+
+/// `query_port`.
+pub(crate) fn query_port(dev: &IbDevice) -> Result<PortAttr> {
+    let (speed, width) = dev.eth_speed()?;
+    let ndev = dev.netdev().ok_or(ENODEV)?;
+    Ok(PortAttr {
+        active: port_active(&ndev),
+        max_mtu: ndev.max_mtu(),
+        active_mtu: ndev.mtu(),
+        gid_tbl_len: limits::GIDS,
+        max_msg_sz: u32::MAX,
+        speed,
+        width,
+        cap_flags: port_cap::CM_SUP | port_cap::DEVICE_MGMT_SUP,
+    })
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `rdma link add NAME type siw netdev DEV`, and what happens to the network device afterwards.
+
+use super::{
+    device::Device,
+    IbDevice,
+    Shared, //
+};
+use crate::kapi::{
+    net::{
+        arphrd,
+        AddrEvent,
+        NetDev,
+        NetdevEvent,
+        NetdevEvents,
+        SockAddr, //
+    },
+    rdma::{
+        LinkOps,
+        PortEvent, //
+    },
+    slot,
+};
+use kernel::{
+    prelude::*,
+    str::CStr,
+    sync::Arc, //
+};
+
+/// The link type `siw`.
+pub(crate) struct Link;
+
+impl LinkOps for Link {
+    fn newlink(name: &CStr, ndev: &NetDev) -> Result {
+        // Ethernet-like devices and those without a hardware address (tun, wireguard).
+        if !matches!(
+            ndev.arphrd(),
+            arphrd::ETHER | arphrd::IEEE802 | arphrd::NONE | arphrd::LOOPBACK
+        ) {
+            return Err(EINVAL);
+        }
+        if IbDevice::find(ndev).is_some() {
+            return Err(EEXIST);
+        }
+        let shared = slot::with(|shared: &Arc<Shared>| shared.clone()).ok_or(ENODEV)?;
+        Device::add(shared, name, ndev)
+    }
+}
+
+/// Follows the network devices of ours.
+pub(crate) struct Events;
+
+impl NetdevEvents for Events {
+    fn netdev(&self, ndev: &NetDev, event: NetdevEvent) {
+        let Some(dev) = IbDevice::find(ndev) else {
+            return;
+        };
+        match event {
+            // The device keeps the netdev busy until it is gone itself.
+            NetdevEvent::Unregister => {
+                dev.endpoints.abort_all();
+                dev.unregister();
+            }
+            // The core reports port changes for plain devices, but leaves bond masters to the
+            // driver; it drops repeated states (`ib_dispatch_port_state_event`).
+            NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change => dev.port_state(ndev),
+            NetdevEvent::ChangeAddr => {
+                dev.mac_changed();
+                dev.port_event(PortEvent::GidChange);
+            }
+            // The MTU is read where it is used; TCP's MSS follows by itself. The name is only used
+            // for the debugfs folder, which is the RDMA device's.
+            _ => (),
+        }
+    }
+
+    fn addr(&self, ndev: &NetDev, _addr: SockAddr, _event: AddrEvent) {
+        // GID 1.. are the addresses: the core reads the table again.
+        if let Some(dev) = IbDevice::find(ndev) {
+            dev.port_event(PortEvent::GidChange);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains.
+
+use super::{
+    device::{
+        limits,
+        Count,
+        Counted, //
+    },
+    IbDevice, //
+};
+use iwarp::access::PdId;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+/// The driver's part of a protection domain.
+pub(crate) struct Pd {
+    /// What regions and queue pairs compare.
+    pub(crate) id: PdId,
+    counted: Counted,
+}
+
+impl Pd {
+    /// The device it belongs to.
+    pub(crate) fn dev(&self) -> &super::DeviceRef {
+        self.counted.dev()
+    }
+}
+
+/// `alloc_pd`.
+pub(crate) fn alloc(dev: &IbDevice) -> Result<Pd> {
+    Ok(Pd {
+        // Comes round after 2^32 domains; none lives that long.
+        id: PdId(dev.pds.fetch_add(1, Relaxed)),
+        counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
+    })
+}

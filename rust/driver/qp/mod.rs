@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+pub(crate) mod flush;
+pub(crate) mod irrq;
+pub(crate) mod kick;
+pub(crate) mod kick;
+pub(crate) mod orq;
+pub(crate) mod retire;
+pub(crate) mod ring;
+mod ring;
+pub(crate) mod rq;
+pub(crate) mod rx;
+pub(crate) mod sq;
+pub(crate) mod state;
+pub(crate) mod stream;
+pub(crate) mod terminate;
+pub(crate) mod tx;
+pub(crate) mod verbs;
+
+use super::{
+    cm::Endpoint,
+    device::Counted,
+    CqRef,
+    DeviceRef, //
+};
+use crate::kapi::{
+    rdma::QpCap,
+    sync::SpinLockIrq, //
+};
+use iwarp::{
+    access::PdId,
+    qp_fsm::State, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+use rq::Rq;
+use sq::Sq;
+use stream::Stream;
+
+/// The driver's part of a queue pair.
+#[pin_data]
+pub(crate) struct Qp {
+    /// Protection domain of everything the queue pair may touch.
+    pub(crate) pd: PdId,
+    /// Where sends complete.
+    pub(crate) scq: CqRef,
+    /// Where receives complete.
+    pub(crate) rcq: CqRef,
+    /// Send queue.
+    #[pin]
+    pub(crate) sq: Sq,
+    /// Receive queue.
+    #[pin]
+    pub(crate) rq: Rq,
+    /// The connected part: transmission, reception, what is under way.
+    #[pin]
+    pub(crate) stream: Stream,
+    /// The connection, from the first handshake byte to its end.
+    #[pin]
+    pub(crate) link: SpinLockIrq<Option<Arc<Endpoint>>>,
+    /// The verbs' state.
+    #[pin]
+    fsm: SpinLockIrq<State>,
+    /// See [`state::Phase`].
+    phase: Atomic<u32>,
+    /// Access flags of `modify_qp`.
+    access: Atomic<u32>,
+    /// Negotiated read depths: inbound in the low, outbound in the high half.
+    depths: Atomic<u32>,
+    cap: QpCap,
+    sig_all: bool,
+    /// The device.
+    pub(crate) dev: DeviceRef,
+    _counted: Counted,
+}
+
+impl Qp {
+    /// Notes the negotiated read depths, for `query_qp`.
+    pub(crate) fn set_depths(&self, ird: u16, ord: u16) {
+        self.depths
+            .store(u32::from(ird) | u32::from(ord) << 16, Relaxed);
+    }
+}

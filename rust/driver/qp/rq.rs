@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive queues: a queue pair's own, or a shared one behind the same face.
+
+use crate::{
+    driver::{
+        Siw,
+        SrqObj,
+        SrqRef, //
+    },
+    kapi::{
+        rdma::{
+            self,
+            abi::{
+                self,
+                Sge, //
+            },
+            MmapEntry,
+            RingMem,
+            Ucontext,
+            UserRing, //
+        },
+        sync::SpinLockIrq, //
+    },
+};
+use iwarp::access::PdId;
+use kernel::prelude::*;
+
+/// The scatter or gather list of a work request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sges {
+    num: usize,
+    list: [Sge; abi::MAX_SGE],
+}
+
+impl Sges {
+    /// Copies a list; `None` if it is too long.
+    pub(crate) fn new(list: &[Sge]) -> Option<Self> {
+        let mut sges = Self {
+            num: list.len(),
+            ..Default::default()
+        };
+        sges.list.get_mut(..list.len())?.copy_from_slice(list);
+        Some(sges)
+    }
+
+    /// The first `num` of an element's list; `None` if it says more than it can hold.
+    pub(crate) fn of(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<Self> {
+        Self::new(list.get(..usize::from(num))?)
+    }
+
+    /// The list.
+    pub(crate) fn as_slice(&self) -> &[Sge] {
+        self.list.get(..self.num).unwrap_or_default()
+    }
+
+    /// The bytes it spans; `None` if they are more than a message can have (RFC 5041 5.2).
+    pub(crate) fn bytes(&self) -> Option<u32> {
+        self.as_slice()
+            .iter()
+            .try_fold(0u32, |sum, sge| sum.checked_add(sge.len))
+    }
+}
+
+/// A receive work request taken off its queue.
+pub(crate) struct RecvWr {
+    pub(crate) id: u64,
+    pub(crate) sges: Sges,
+    /// The protection domain its memory belongs to: that of the shared queue, if it came from one.
+    pub(crate) pd: PdId,
+    /// The user wrote an impossible element: to be completed with an error.
+    pub(crate) bad: bool,
+}
+
+/// Elements of a queue, kernel or user made.
+pub(crate) struct RecvRing {
+    ring: UserRing<abi::Rqe>,
+    get: u32,
+    put: u32,
+}
+
+impl RecvRing {
+    /// A ring for `wrs` requests, and its mapping if `ctx` wants one.
+    pub(crate) fn new(
+        wrs: u32,
+        ctx: Option<&Ucontext<Siw>>,
+    ) -> Result<(Self, u32, Option<MmapEntry>)> {
+        let size = wrs.next_power_of_two();
+        let mem = RingMem::new(size as usize * size_of::<abi::Rqe>())?;
+        let ring = Self {
+            ring: UserRing::new(mem.clone(), 0, size)?,
+            get: 0,
+            put: 0,
+        };
+        let entry = ctx.map(|ctx| MmapEntry::new(ctx, mem)).transpose()?;
+        Ok((ring, size, entry))
+    }
+
+    /// Whether the `nth` element from now is there.
+    pub(crate) fn has(&self, nth: u32) -> bool {
+        self.ring.flags(self.get.wrapping_add(nth)) & abi::wqe::VALID != 0
+    }
+
+    /// Takes the next element; its slot is free at once.
+    pub(crate) fn take(&mut self, pd: PdId) -> Option<RecvWr> {
+        let rqe = self.ring.take(self.get, abi::wqe::VALID)?;
+        self.ring.set_flags(self.get, 0);
+        self.get = self.get.wrapping_add(1);
+        let sges = Sges::of(rqe.num_sge, &rqe.sge).filter(|sges| sges.bytes().is_some());
+        Some(RecvWr {
+            id: rqe.id,
+            bad: sges.is_none(),
+            sges: sges.unwrap_or_default(),
+            pd,
+        })
+    }
+
+    /// Posts a kernel consumer's request.
+    pub(crate) fn post(&mut self, wr: &rdma::RecvWr<'_>, max_sge: u32) -> Result {
+        if self.ring.flags(self.put) != 0 {
+            return Err(ENOMEM);
+        }
+        if wr.sges().len() > max_sge as usize {
+            return Err(EINVAL);
+        }
+        let mut rqe = abi::Rqe {
+            id: wr.wr_id(),
+            num_sge: wr.sges().len() as u8,
+            ..Default::default()
+        };
+        rqe.sge
+            .get_mut(..wr.sges().len())
+            .ok_or(EINVAL)?
+            .copy_from_slice(wr.sges());
+        self.ring.publish(self.put, &rqe, abi::wqe::VALID);
+        self.put = self.put.wrapping_add(1);
+        Ok(())
+    }
+}
+
+/// The receive side of a queue pair.
+#[pin_data]
+pub(crate) struct Rq {
+    /// Its own ring; none if the queue is shared or has no room at all.
+    #[pin]
+    own: SpinLockIrq<Option<RecvRing>>,
+    srq: Option<SrqRef>,
+    size: u32,
+    max_sge: u32,
+    entry: Option<MmapEntry>,
+    pd: PdId,
+}
+
+impl Rq {
+    /// The receive side for `wrs` requests, or of a shared queue, whose size then counts (the
+    /// verbs ignore the queue pair's own).
+    pub(crate) fn new(
+        pd: PdId,
+        ctx: Option<&Ucontext<Siw>>,
+        srq: Option<&SrqObj>,
+        wrs: u32,
+        max_sge: u32,
+    ) -> Result<impl PinInit<Self>> {
+        let (own, size, entry) = if srq.is_none() && wrs > 0 {
+            let (ring, size, entry) = RecvRing::new(wrs, ctx)?;
+            (Some(ring), size, entry)
+        } else {
+            (None, 0, None)
+        };
+        Ok(pin_init!(Self {
+            own <- crate::new_spinlock_irq!(own, "siw_rq"),
+            srq: srq.map(SrqRef::from),
+            size,
+            max_sge,
+            entry,
+            pd,
+        }))
+    }
+
+    /// Elements of its own ring.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Where user space maps it.
+    pub(crate) fn key(&self) -> u64 {
+        // What libsiw does not map may have any key but the invalid one.
+        self.entry.as_ref().map_or(0, MmapEntry::key)
+    }
+
+    /// Whether the buffers come from a shared queue.
+    pub(crate) fn is_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    /// Whether a request waits in its own ring. Any context.
+    pub(crate) fn has_work(&self) -> bool {
+        self.own.lock().as_ref().is_some_and(|ring| ring.has(0))
+    }
+
+    /// Takes the next request. Any context.
+    pub(crate) fn take(&self) -> Option<RecvWr> {
+        match &self.srq {
+            Some(srq) => srq.take(),
+            None => self.own.lock().as_mut()?.take(self.pd),
+        }
+    }
+
+    /// Posts a kernel consumer's request. Any context.
+    pub(crate) fn post(&self, wr: &rdma::RecvWr<'_>) -> Result {
+        self.own
+            .lock()
+            .as_mut()
+            .ok_or(EINVAL)?
+            .post(wr, self.max_sge)
+    }
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Send queues.
+//!
+//! A user writes its elements into memory it maps and could change them at any time: an element is
+//! copied once, its opcode is checked against what users may do, and its slot is free at once
+//! (memory.md M25). A kernel consumer's requests never touch mapped memory.
+
+use super::rq::Sges;
+use crate::{
+    driver::{
+        cq::WcOp,
+        tpt::fast_reg::RegWr,
+        Siw, //
+    },
+    kapi::{
+        rdma::{
+            self,
+            abi,
+            send_flags,
+            MmapEntry,
+            RingMem,
+            Ucontext,
+            UserRing, //
+        },
+        sync::SpinLockIrq, //
+    },
+};
+use iwarp::{
+    error::WcStatus,
+    stag::Stag, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        barrier::smp_mb, //
+    },
+};
+
+/// What a send work request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SendOp {
+    Send,
+    SendInv,
+    Write,
+    Read,
+    ReadInv,
+    RegMr,
+    LocalInv,
+}
+
+impl SendOp {
+    /// As its completion tells.
+    pub(crate) fn wc(self) -> WcOp {
+        match self {
+            Self::Send => WcOp::Send,
+            Self::SendInv => WcOp::SendInv,
+            Self::Write => WcOp::Write,
+            Self::Read => WcOp::Read,
+            Self::ReadInv => WcOp::ReadInv,
+            Self::RegMr => WcOp::RegMr,
+            Self::LocalInv => WcOp::LocalInv,
+        }
+    }
+}
+
+/// Payload that came inside of the work request.
+#[derive(Clone, Copy)]
+pub(crate) struct InlineBuf {
+    bytes: [u8; abi::MAX_INLINE],
+    len: usize,
+}
+
+impl InlineBuf {
+    /// The payload.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// A send work request: ours alone, checked.
+pub(crate) struct SendWr {
+    pub(crate) id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) signalled: bool,
+    /// Wait for earlier Reads.
+    pub(crate) fence: bool,
+    pub(crate) solicited: bool,
+    /// Source, or for Reads the one sink; spans less than 2^32 bytes.
+    pub(crate) sges: Sges,
+    pub(crate) inline: Option<InlineBuf>,
+    /// Write: the sink, Read: the source.
+    pub(crate) remote_stag: Stag,
+    pub(crate) remote_addr: u64,
+    /// The STag to invalidate, here or at the peer.
+    pub(crate) inval: Stag,
+    pub(crate) reg: Option<RegWr>,
+}
+
+impl SendWr {
+    fn new(id: u64, op: SendOp) -> Self {
+        Self {
+            id,
+            op,
+            signalled: false,
+            fence: false,
+            solicited: false,
+            sges: Sges::default(),
+            inline: None,
+            remote_stag: Stag(0),
+            remote_addr: 0,
+            inval: Stag(0),
+            reg: None,
+        }
+    }
+}
+
+/// An element a user got wrong: to be completed with an error.
+pub(crate) struct BadSqe {
+    pub(crate) id: u64,
+    pub(crate) op: WcOp,
+    pub(crate) signalled: bool,
+    pub(crate) status: WcStatus,
+}
+
+/// What a user may ask for; the rest of the ABI's opcodes is for kernel consumers, or nobody.
+fn user_op(opcode: u8) -> Option<SendOp> {
+    match opcode {
+        abi::op::WRITE => Some(SendOp::Write),
+        abi::op::READ => Some(SendOp::Read),
+        abi::op::SEND => Some(SendOp::Send),
+        abi::op::SEND_REMOTE_INV => Some(SendOp::SendInv),
+        _ => None,
+    }
+}
+
+/// Makes a work request of a private copy of a user's element.
+fn parse(sqe: &abi::Sqe) -> Result<SendWr, BadSqe> {
+    let signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
+    let bad = |op: WcOp, status| BadSqe {
+        id: sqe.id,
+        op,
+        signalled,
+        status,
+    };
+    let op = user_op(sqe.opcode).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
+    let mut wr = SendWr {
+        signalled,
+        fence: sqe.flags & abi::wqe::READ_FENCE != 0,
+        solicited: sqe.flags & abi::wqe::SOLICITED != 0,
+        ..SendWr::new(sqe.id, op)
+    };
+    match op {
+        SendOp::SendInv => wr.inval = Stag(sqe.rkey),
+        SendOp::Write | SendOp::Read => {
+            wr.remote_stag = Stag(sqe.rkey);
+            wr.remote_addr = sqe.raddr;
+        }
+        _ => (),
+    }
+    if sqe.flags & abi::wqe::INLINE != 0 && op != SendOp::Read {
+        let [first, ..] = sqe.sge;
+        let len = first.len as usize;
+        if len > abi::MAX_INLINE {
+            return Err(bad(op.wc(), WcStatus::LocLenErr));
+        }
+        wr.inline = Some(InlineBuf {
+            bytes: *sqe.inline_bytes(),
+            len,
+        });
+        return Ok(wr);
+    }
+    wr.sges = Sges::of(sqe.num_sge, &sqe.sge)
+        .filter(|sges| sges.bytes().is_some())
+        .ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
+    if op == SendOp::Read {
+        wr.sges = read_sink(&wr.sges).ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
+    }
+    Ok(wr)
+}
+
+/// A Read Request names one sink (RFC 5040 4.4); a Read of nothing may come without any.
+fn read_sink(sges: &Sges) -> Option<Sges> {
+    match sges.as_slice() {
+        [] => Sges::new(&[abi::Sge::default()]),
+        [_] => Some(*sges),
+        _ => None,
+    }
+}
+
+/// Requests of a kernel consumer.
+struct KernelRing {
+    /// A power of two.
+    slots: VVec<Option<SendWr>>,
+    get: u32,
+    put: u32,
+}
+
+impl KernelRing {
+    fn slot(&mut self, index: u32) -> Option<&mut Option<SendWr>> {
+        let mask = (self.slots.len() as u32).wrapping_sub(1);
+        self.slots.get_mut((index & mask) as usize)
+    }
+}
+
+/// The user's ring, and how far we are in it. Only the owner of transmission, or the flush after
+/// it, moves `get`.
+struct UserSq {
+    ring: UserRing<abi::Sqe>,
+    get: Atomic<u32>,
+    entry: MmapEntry,
+}
+
+/// The send queue of a queue pair.
+#[pin_data]
+pub(crate) struct Sq {
+    user: Option<UserSq>,
+    #[pin]
+    kernel: SpinLockIrq<KernelRing>,
+    size: u32,
+    max_sge: u32,
+    sig_all: bool,
+}
+
+impl Sq {
+    /// A queue for `wrs` requests.
+    pub(crate) fn new(
+        ctx: Option<&Ucontext<Siw>>,
+        wrs: u32,
+        max_sge: u32,
+        sig_all: bool,
+    ) -> Result<impl PinInit<Self>> {
+        let size = wrs.next_power_of_two();
+        let mut slots = VVec::new();
+        let user = match ctx {
+            Some(ctx) => {
+                let mem = RingMem::new(size as usize * size_of::<abi::Sqe>())?;
+                Some(UserSq {
+                    ring: UserRing::new(mem.clone(), 0, size)?,
+                    get: Atomic::new(0),
+                    entry: MmapEntry::new(ctx, mem)?,
+                })
+            }
+            None => {
+                slots.reserve(size as usize, GFP_KERNEL)?;
+                for _ in 0..size {
+                    slots.push(None, GFP_KERNEL)?;
+                }
+                None
+            }
+        };
+        let ring = KernelRing {
+            slots,
+            get: 0,
+            put: 0,
+        };
+        Ok(pin_init!(Self {
+            user,
+            kernel <- crate::new_spinlock_irq!(ring, "siw_sq"),
+            size,
+            max_sge,
+            sig_all,
+        }))
+    }
+
+    /// Elements of the ring.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Where user space maps it.
+    pub(crate) fn key(&self) -> u64 {
+        self.user.as_ref().map_or(0, |user| user.entry.key())
+    }
+
+    /// Whether a request waits. Any context.
+    ///
+    /// After [`Sq::take`] returned nothing this sees what was posted before the poster found the
+    /// queue idle.
+    pub(crate) fn has_work(&self) -> bool {
+        match &self.user {
+            Some(user) => user.ring.flags(user.get.load(Relaxed)) & abi::wqe::VALID != 0,
+            None => {
+                let ring = self.kernel.lock();
+                ring.get != ring.put
+            }
+        }
+    }
+
+    /// Takes the next request. Any context, but one caller at a time.
+    ///
+    /// The slot is freed here, not at completion: libsiw rings the doorbell only if the element
+    /// before its new one is free, and takes the queue for busy otherwise. The barrier makes sure
+    /// that one of the two sides sees the other: we its new element, or it our freed one.
+    pub(crate) fn take(&self) -> Result<Option<SendWr>, BadSqe> {
+        let Some(user) = &self.user else {
+            let mut ring = self.kernel.lock();
+            let get = ring.get;
+            let wr = ring.slot(get).and_then(Option::take);
+            if wr.is_some() {
+                ring.get = get.wrapping_add(1);
+            }
+            return Ok(wr);
+        };
+        let get = user.get.load(Relaxed);
+        let Some(sqe) = user.ring.take(get, abi::wqe::VALID) else {
+            return Ok(None);
+        };
+        user.ring.set_flags(get, 0);
+        smp_mb();
+        user.get.store(get.wrapping_add(1), Relaxed);
+        parse(&sqe).map(Some)
+    }
+
+    /// Posts a kernel consumer's request. Any context.
+    pub(crate) fn post(&self, wr: &rdma::SendWr<'_, Siw>) -> Result {
+        let new = self.build(wr)?;
+        let mut ring = self.kernel.lock();
+        let put = ring.put;
+        match ring.slot(put) {
+            Some(free) if free.is_none() => *free = Some(new),
+            // `new` is dropped after the lock.
+            _ => return Err(ENOMEM),
+        }
+        ring.put = put.wrapping_add(1);
+        Ok(())
+    }
+
+    fn build(&self, wr: &rdma::SendWr<'_, Siw>) -> Result<SendWr> {
+        let flags = wr.flags();
+        let (op, remote_stag, remote_addr, inval) = match wr.op() {
+            rdma::SendOp::Send => (SendOp::Send, 0, 0, 0),
+            rdma::SendOp::SendInv { rkey } => (SendOp::SendInv, 0, 0, rkey),
+            rdma::SendOp::Write { raddr, rkey } => (SendOp::Write, rkey, raddr, 0),
+            rdma::SendOp::Read { raddr, rkey } => (SendOp::Read, rkey, raddr, 0),
+            rdma::SendOp::ReadInv {
+                raddr,
+                rkey,
+                inv_rkey,
+            } => (SendOp::ReadInv, rkey, raddr, inv_rkey),
+            rdma::SendOp::LocalInv { rkey } => (SendOp::LocalInv, 0, 0, rkey),
+            rdma::SendOp::RegMr { .. } => (SendOp::RegMr, 0, 0, 0),
+            _ => return Err(EINVAL),
+        };
+        let mut new = SendWr {
+            signalled: self.sig_all || flags & send_flags::SIGNALED != 0,
+            fence: flags & send_flags::FENCE != 0,
+            solicited: flags & send_flags::SOLICITED != 0,
+            remote_stag: Stag(remote_stag),
+            remote_addr,
+            inval: Stag(inval),
+            ..SendWr::new(wr.wr_id(), op)
+        };
+        match op {
+            SendOp::RegMr | SendOp::LocalInv => (),
+            SendOp::Read | SendOp::ReadInv => {
+                let sges = Sges::new(wr.sges()).ok_or(EINVAL)?;
+                new.sges = read_sink(&sges).ok_or(EINVAL)?;
+            }
+            _ if flags & send_flags::INLINE != 0 => {
+                let mut buf = InlineBuf {
+                    bytes: [0; abi::MAX_INLINE],
+                    len: 0,
+                };
+                buf.len = wr.copy_inline(&mut buf.bytes)?;
+                new.inline = Some(buf);
+            }
+            _ => {
+                if wr.sges().len() > self.max_sge as usize {
+                    return Err(EINVAL);
+                }
+                new.sges = Sges::new(wr.sges())
+                    .filter(|sges| sges.bytes().is_some())
+                    .ok_or(EINVAL)?;
+            }
+        }
+        // Last: from here on the region's page list is in the request.
+        if let rdma::SendOp::RegMr { mr, key, access } = wr.op() {
+            new.reg = Some(RegWr::new(mr, key, access)?);
+        }
+        Ok(new)
+    }
+}

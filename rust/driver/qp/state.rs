@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The states of a queue pair: the verbs' state machine, and the phase posters look at.
+
+use super::Qp;
+use crate::driver::QpObj;
+use iwarp::qp_fsm::{
+    self,
+    Actions,
+    Event,
+    Facts,
+    State, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed, //
+        },
+        barrier::smp_mb, //
+    },
+};
+
+/// How far a queue pair has come; it only goes forward.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Phase {
+    /// Not connected yet.
+    Idle,
+    /// The stream is up.
+    Rts,
+    /// We or the peer close in order; nothing new is sent.
+    Closing,
+    /// The stream is being torn down.
+    Terminating,
+    /// The stream is dead: what is posted is flushed.
+    Error,
+}
+
+impl Phase {
+    fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Idle,
+            1 => Self::Rts,
+            2 => Self::Closing,
+            3 => Self::Terminating,
+            _ => Self::Error,
+        }
+    }
+}
+
+impl Qp {
+    /// The phase. Any context.
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::from_word(self.phase.load(Relaxed))
+    }
+
+    /// Goes forward to `to`; returns whether it was behind. Any context; a full barrier in any
+    /// case.
+    pub(crate) fn advance(&self, to: Phase) -> bool {
+        let mut now = self.phase.load(Relaxed);
+        loop {
+            if Phase::from_word(now) >= to {
+                smp_mb();
+                return false;
+            }
+            match self.phase.cmpxchg(now, to as u32, Full) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// The state the verbs know.
+    pub(crate) fn state(&self) -> State {
+        *self.fsm.lock()
+    }
+}
+
+impl QpObj {
+    /// Takes one step of the state machine; the caller carries out the actions. Any context.
+    pub(crate) fn step(&self, event: Event) -> Result<Actions> {
+        let facts = Facts {
+            sq_busy: self.stream.busy() || self.sq.has_work(),
+            connected: self.link.lock().is_some(),
+        };
+        let mut state = self.fsm.lock();
+        let (next, actions) = qp_fsm::step(*state, event, facts).map_err(|_| EINVAL)?;
+        *state = next;
+        Ok(actions)
+    }
+}

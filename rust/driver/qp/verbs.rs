@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: the verbs.
+
+use super::{
+    kick::Kick,
+    rq::Rq,
+    sq::Sq,
+    state::Phase,
+    stream::Stream,
+    Qp, //
+};
+use crate::{
+    driver::{
+        cm::Teardown,
+        device::{
+            limits,
+            Count, //
+        },
+        CqRef,
+        QpObj,
+        QpRef,
+        Siw, //
+    },
+    kapi::{
+        rdma::{
+            self,
+            abi,
+            access,
+            QpAttr,
+            QpCap,
+            QpInfo,
+            QpInitAttr,
+            QpState,
+            RecvWrs,
+            SendWrs,
+            Ucontext,
+            Udata, //
+        }, //
+    },
+};
+use iwarp::qp_fsm::{
+    Actions,
+    Event,
+    State, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+
+/// `create_qp`, first half.
+pub(crate) fn create(
+    pd: &rdma::Pd<Siw>,
+    ctx: Option<&Ucontext<Siw>>,
+    attr: &QpInitAttr<'_, Siw>,
+) -> Result<impl PinInit<Qp, Error>> {
+    if attr.create_flags() != 0 || !attr.is_rc() {
+        return Err(EOPNOTSUPP);
+    }
+    let cap = attr.cap();
+    if cap.max_send_wr == 0
+        || cap.max_send_wr > limits::QP_WR
+        || cap.max_recv_wr > limits::QP_WR
+        || cap.max_send_sge > limits::SGE
+        || cap.max_recv_sge > limits::SGE
+        || cap.max_inline_data > limits::INLINE
+    {
+        return Err(EINVAL);
+    }
+    let sig_all = attr.sig_all()?;
+    let scq = CqRef::from(attr.send_cq().ok_or(EINVAL)?);
+    let rcq = CqRef::from(attr.recv_cq().ok_or(EINVAL)?);
+    let counted = Count::take(pd.dev(), |dev| &dev.counts.qp, limits::QP)?;
+    let sq = Sq::new(ctx, cap.max_send_wr, cap.max_send_sge, sig_all)?;
+    let rq = Rq::new(pd.id, ctx, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
+    let dev = pd.dev().clone();
+    let pd = pd.id;
+    let entries = cap.max_send_wr.next_power_of_two();
+    Ok(try_pin_init!(Qp {
+        pd,
+        scq,
+        rcq,
+        sq <- sq,
+        rq <- rq,
+        stream <- Stream::new(entries),
+        link <- crate::new_spinlock_irq!(None, "siw_qp_link"),
+        fsm <- crate::new_spinlock_irq!(State::Idle, "siw_qp_state"),
+        phase: Atomic::new(Phase::Idle as u32),
+        access: Atomic::new(0),
+        depths: Atomic::new(0),
+        cap,
+        sig_all,
+        dev,
+        _counted: counted,
+    }? Error))
+}
+
+/// `create_qp`, second half: gives it a number, tells the user its rings and makes it known.
+pub(crate) fn created(qp: &QpObj, udata: Option<&mut Udata<'_>>) -> Result {
+    qp.set_qp_num(qp.dev.next_qpn().ok_or(ENOMEM)?);
+    if let Some(udata) = udata {
+        udata.respond_full(&abi::RespCreateQp {
+            qp_id: qp.qp_num(),
+            num_sqe: qp.sq.size(),
+            num_rqe: qp.rq.size(),
+            pad: 0,
+            sq_key: qp.sq.key(),
+            rq_key: qp.rq.key(),
+        })?;
+    }
+    // Last: from here on connection management finds it.
+    qp.dev.qps.insert(qp.qp_num(), QpRef::from(qp))
+}
+
+/// `modify_qp`.
+pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
+    if attr.has_unknown_bits() {
+        return Err(EOPNOTSUPP);
+    }
+    if let Some(flags) = attr.access() {
+        qp.access.store(flags, Relaxed);
+    }
+    let state = match attr.state() {
+        None => return Ok(()),
+        Some(QpState::Reset | QpState::Init) => State::Idle,
+        Some(QpState::Rtr) => State::Rtr,
+        Some(QpState::Rts) => State::Rts,
+        Some(QpState::Sqd) => State::Closing,
+        Some(QpState::Sqe) => State::Terminate,
+        Some(QpState::Err) => State::Error,
+    };
+    let actions = qp.step(Event::Modify(state))?;
+    if state == State::Error {
+        // What is posted from now on is accepted and flushed with the rest.
+        qp.advance(Phase::Terminating);
+    }
+    let how = if actions.contains(Actions::SEND_TERMINATE) {
+        Teardown::Terminate
+    } else if actions.contains(Actions::ABORT) {
+        // The user may have seen its Sends complete: what TCP has gets a moment to arrive.
+        Teardown::Local
+    } else if actions.contains(Actions::CLOSE_GRACEFUL) {
+        Teardown::Graceful
+    } else {
+        if state == State::Error && qp.link.lock().is_none() {
+            qp.enter_error();
+            qp.flush();
+        }
+        return Ok(());
+    };
+    let endpoint = qp.link.lock().clone();
+    match endpoint {
+        Some(endpoint) => endpoint.request_teardown(how),
+        // It went meanwhile; what it left is ours.
+        None => {
+            qp.enter_error();
+            qp.flush();
+        }
+    }
+    Ok(())
+}
+
+/// `query_qp`.
+pub(crate) fn query(qp: &QpObj) -> QpInfo {
+    let depths = qp.depths.load(Relaxed);
+    QpInfo {
+        state: match qp.state() {
+            State::Idle => QpState::Init,
+            State::Rtr => QpState::Rtr,
+            State::Rts => QpState::Rts,
+            State::Closing => QpState::Sqd,
+            State::Terminate => QpState::Sqe,
+            State::Error => QpState::Err,
+        },
+        cap: QpCap {
+            max_send_wr: qp.sq.size(),
+            max_recv_wr: qp.rq.size(),
+            max_inline_data: limits::INLINE,
+            ..qp.cap
+        },
+        path_mtu: qp.dev.netdev.mtu(),
+        access: qp.access.load(Relaxed) | access::LOCAL_WRITE,
+        // What we may have started, and what the peer may have.
+        max_rd_atomic: (depths >> 16).min(255) as u8,
+        max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
+        sig_all: qp.sig_all,
+        ..Default::default()
+    }
+}
+
+/// `destroy_qp`: nothing of the stream moves when it returns.
+pub(crate) fn destroy(qp: &QpObj) {
+    drop(qp.dev.qps.remove(qp.qp_num()));
+    // Any outcome will do: the state does not matter any more.
+    let _ = qp.step(Event::Modify(State::Error));
+    qp.advance(Phase::Terminating);
+    let endpoint = qp.link.lock().clone();
+    if let Some(endpoint) = endpoint {
+        endpoint.teardown_sync();
+    }
+    qp.finish();
+    let left = qp.link.lock().take();
+    drop(left);
+    qp.scq.purge(qp);
+    if qp.rcq.id() != qp.scq.id() {
+        qp.rcq.purge(qp);
+    }
+}
+
+/// `post_send`: a user's doorbell, or a kernel consumer's requests. Any context.
+pub(crate) fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
+    let idle = qp.phase() == Phase::Idle;
+    if wrs.is_doorbell() {
+        if idle {
+            return Err(ENOTCONN);
+        }
+        qp.kick(Kick::Poster);
+        return Ok(());
+    }
+    if qp.is_user() {
+        return Err(EINVAL);
+    }
+    if idle {
+        return Err(ENOTCONN);
+    }
+    let mut result = Ok(());
+    let mut posted = false;
+    while let Some(wr) = wrs.next() {
+        result = qp.sq.post(&wr);
+        if result.is_err() {
+            break;
+        }
+        posted = true;
+    }
+    // An immediate error does not touch what was posted before it.
+    if posted {
+        qp.kick(Kick::KernelPoster);
+    }
+    result
+}
+
+/// `post_recv`, for kernel consumers. Any context.
+pub(crate) fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
+    if qp.is_user() {
+        return Err(EINVAL);
+    }
+    let mut result = Ok(());
+    while let Some(wr) = wrs.next() {
+        result = qp.rq.post(&wr);
+        if result.is_err() {
+            break;
+        }
+    }
+    if qp.phase() == Phase::Error {
+        qp.restart_flush();
+    }
+    result
+}

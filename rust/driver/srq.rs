@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+
+use super::{
+    device::{
+        limits,
+        Count,
+        Counted, //
+    },
+    qp::rq::{
+        RecvRing,
+        RecvWr, //
+    },
+    Siw,
+    SrqObj, //
+};
+use crate::kapi::{
+    rdma::{
+        self,
+        abi,
+        MmapEntry,
+        RecvWrs,
+        SrqAttr,
+        SrqEvent,
+        SrqInitAttr,
+        SrqMask,
+        Ucontext,
+        Udata, //
+    },
+    sync::SpinLockIrq,
+};
+use iwarp::access::PdId;
+use kernel::prelude::*;
+
+struct Queue {
+    ring: RecvRing,
+    /// Tell the consumer once when fewer requests than this are left; 0: never.
+    limit: u32,
+}
+
+/// The driver's part of a shared receive queue.
+#[pin_data]
+pub(crate) struct Srq {
+    #[pin]
+    queue: SpinLockIrq<Queue>,
+    pd: PdId,
+    size: u32,
+    max_sge: u32,
+    entry: Option<MmapEntry>,
+    _counted: Counted,
+}
+
+/// `create_srq`, first half.
+pub(crate) fn create(
+    pd: &rdma::Pd<Siw>,
+    ctx: Option<&Ucontext<Siw>>,
+    init: &SrqInitAttr,
+) -> Result<impl PinInit<Srq, Error>> {
+    if !init.basic {
+        return Err(EOPNOTSUPP);
+    }
+    let attr = &init.attr;
+    if attr.max_wr == 0
+        || attr.max_wr > limits::SRQ_WR
+        || attr.max_sge > limits::SGE
+        || attr.limit > attr.max_wr
+    {
+        return Err(EINVAL);
+    }
+    let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
+    let (ring, size, entry) = RecvRing::new(attr.max_wr, ctx)?;
+    let queue = Queue {
+        ring,
+        limit: attr.limit,
+    };
+    let max_sge = attr.max_sge;
+    let pd = pd.id;
+    Ok(try_pin_init!(Srq {
+        queue <- crate::new_spinlock_irq!(queue, "siw_srq"),
+        pd,
+        size,
+        max_sge,
+        entry,
+        _counted: counted,
+    }? Error))
+}
+
+/// `create_srq`, second half.
+pub(crate) fn created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {
+    match (udata, &srq.entry) {
+        (Some(udata), Some(entry)) => udata.respond_full(&abi::RespCreateSrq {
+            num_rqe: srq.size,
+            pad: 0,
+            srq_key: entry.key(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// `modify_srq`: arms the limit event.
+pub(crate) fn modify(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
+    if mask.max_wr {
+        return Err(EOPNOTSUPP);
+    }
+    if mask.limit {
+        if attr.limit > srq.size {
+            return Err(EINVAL);
+        }
+        srq.queue.lock().limit = attr.limit;
+    }
+    Ok(())
+}
+
+/// `query_srq`. A limit that was reached is gone.
+pub(crate) fn query(srq: &SrqObj) -> SrqAttr {
+    SrqAttr {
+        max_wr: srq.size,
+        max_sge: srq.max_sge,
+        limit: srq.queue.lock().limit,
+    }
+}
+
+/// `post_srq_recv`, for kernel consumers. Any context.
+pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
+    if srq.is_user() {
+        return Err(EINVAL);
+    }
+    let mut queue = srq.queue.lock();
+    while let Some(wr) = wrs.next() {
+        queue.ring.post(&wr, srq.max_sge)?;
+    }
+    Ok(())
+}
+
+impl SrqObj {
+    /// Takes the next request; tells the consumer when the queue runs low. Any context; no lock of
+    /// rank 4 or below may be held.
+    pub(crate) fn take(&self) -> Option<RecvWr> {
+        let mut queue = self.queue.lock();
+        let wr = queue.ring.take(self.pd)?;
+        // Fewer than `limit` left: the element that would be the last of `limit` is not there.
+        let low = queue
+            .limit
+            .checked_sub(1)
+            .is_some_and(|last| !queue.ring.has(last));
+        if low {
+            queue.limit = 0;
+        }
+        drop(queue);
+        if low {
+            self.event(SrqEvent::LimitReached);
+        }
+        Some(wr)
+    }
+}

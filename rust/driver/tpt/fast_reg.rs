@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registration by work request: IB_WR_REG_MR.
+//!
+//! `map_mr_sg` fills a shadow page list. Posting REG_MR takes that list into the work request, so
+//! that what the consumer does with the region until the request is executed cannot change it;
+//! executing copies it into the live list, and dropping the request gives the shadow back.
+
+use super::{
+    entry::Entry,
+    region, //
+};
+use crate::{
+    driver::Siw,
+    kapi::{
+        rdma::{
+            self,
+            Backing,
+            PageList,
+            RcuArc,
+            SgList, //
+        },
+        sync::SpinLockIrq, //
+    },
+};
+use iwarp::{
+    access::{
+        self,
+        AccessError,
+        FastReg,
+        PdId,
+        Rights, //
+    },
+    stag::Stag, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+/// The page list between `map_mr_sg` and REG_MR; empty while a posted request has it, and for
+/// regions that are not fast-register ones.
+#[pin_data]
+pub(super) struct Shadow {
+    #[pin]
+    list: SpinLockIrq<Option<PageList>>,
+}
+
+impl Shadow {
+    pub(super) fn new(list: Option<PageList>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            list <- crate::new_spinlock_irq!(list, "siw_shadow"),
+        })
+    }
+
+    /// `EINVAL` for other regions and while a request has the list.
+    pub(super) fn fill(&self, sg: SgList<'_>) -> Result<usize> {
+        self.list.lock().as_mut().ok_or(EINVAL)?.fill(sg)
+    }
+}
+
+/// A posted REG_MR.
+pub(crate) struct RegWr {
+    entry: RcuArc<Entry>,
+    list: Option<PageList>,
+    stag: Stag,
+    rights: Rights,
+}
+
+impl RegWr {
+    /// Snapshot at post time. Any context.
+    pub(crate) fn new(mr: &rdma::Mr<Siw>, key: u32, access: u32) -> Result<Self> {
+        let rights = region::rights(access)?;
+        let list = mr.entry.shadow.list.lock().take().ok_or(EINVAL)?;
+        Ok(Self {
+            entry: mr.entry.clone(),
+            list: Some(list),
+            stag: Stag(key),
+            rights,
+        })
+    }
+
+    /// Carries it out. Any context but hardirq.
+    pub(super) fn execute(&self, pd: PdId) -> Result<(), AccessError> {
+        let list = self.list.as_ref().ok_or(AccessError::NotValid)?;
+        let wanted = FastReg {
+            stag: self.stag,
+            rights: self.rights,
+            len: list.len(),
+            max_len: (list.capacity() * PAGE_SIZE) as u64,
+            pd,
+        };
+        self.entry.register(|region, state| {
+            access::check_fast_reg(Some(region), &wanted)?;
+            let Some(Backing::Pages(live)) = state.backing.as_mut() else {
+                return Err(AccessError::WrongKind);
+            };
+            live.copy_from(list).map_err(|_| AccessError::Length)?;
+            state.stag = self.stag;
+            state.rights = self.rights;
+            state.base = if self.rights.contains(Rights::ZERO_BASED) {
+                0
+            } else {
+                list.iova()
+            };
+            state.len = list.len();
+            Ok(())
+        })
+    }
+}
+
+impl Drop for RegWr {
+    fn drop(&mut self) {
+        let list = self.list.take();
+        let old = core::mem::replace(&mut *self.entry.shadow.list.lock(), list);
+        // `take()` left it empty, and only this request puts it back.
+        drop(old);
+    }
+}

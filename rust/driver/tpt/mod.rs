@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The translation and protection table: STag -> memory, and the rights to it.
+//!
+//! An entry's STag dies at once when it is invalidated or deregistered: every use goes through the
+//! entry's gate and checks again, chunk by chunk. Nothing is placed or read after the call that
+//! took the right away has returned.
+
+pub(crate) mod entry;
+pub(crate) mod fast_reg;
+pub(crate) mod region;
+
+use super::{
+    Shared, //
+};
+use crate::kapi::rdma::{
+    RcuArc,
+    TptTable, //
+};
+use entry::{
+    Entry,
+    MemRef, //
+};
+use fast_reg::RegWr;
+use iwarp::{
+    access::{
+        self,
+        Access,
+        AccessError,
+        Invalidate,
+        PdId, //
+    },
+    stag::Stag, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// How often a drawn index may be taken already. At a million regions of 2^24 indexes a draw hits a
+/// taken one with p = 1/16.
+const DRAWS: usize = 64;
+
+/// The table of one device.
+#[pin_data]
+pub(crate) struct Tpt {
+    shared: Arc<Shared>,
+    #[pin]
+    table: TptTable<Entry>,
+}
+
+impl Tpt {
+    /// An empty table.
+    pub(crate) fn new(shared: Arc<Shared>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                shared,
+                table <- TptTable::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Makes an entry reachable under an index that was not in use for long. Process context.
+    ///
+    /// `make` builds the entry for the STag it gets.
+    pub(crate) fn add(
+        &self,
+        make: impl FnOnce(Stag) -> Result<RcuArc<Entry>>,
+        key: Option<u8>,
+    ) -> Result<RcuArc<Entry>> {
+        let mut free = None;
+        for _ in 0..DRAWS {
+            let stag = self.shared.stags.lock().draw();
+            // Only a hint: `insert()` below decides.
+            if self.table.get(stag.index()).is_none() {
+                free = Some(stag);
+                break;
+            }
+        }
+        let stag = free.ok_or(ENOMEM)?;
+        let stag = key.map_or(stag, |key| stag.with_key(key));
+        let entry = make(stag)?;
+        self.table.insert(stag.index(), entry.clone())?;
+        Ok(entry)
+    }
+
+    /// Forgets the entry at `stag`'s index; who still holds it finds it closed. Process context.
+    pub(crate) fn remove(&self, stag: Stag) {
+        drop(self.table.remove(stag.index()));
+    }
+
+    /// Checks an access (memory.md M7 to M9) and returns what is needed to carry it out.
+    ///
+    /// Any context. An access of no bytes touches no entry (RFC 5040 7.2, RFC 5041 7.1).
+    pub(crate) fn resolve(&self, access: &Access) -> Result<MemRef, AccessError> {
+        if access.len == 0 {
+            return Ok(MemRef::empty());
+        }
+        let entry = self.table.get(access.stag.index());
+        let region = entry.as_ref().map(|entry| entry.region());
+        access::check(region.as_ref(), access)?;
+        entry
+            .map(|entry| MemRef::new(entry, access))
+            .ok_or(AccessError::UnknownStag)
+    }
+
+    /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): takes the
+    /// right away and waits for those who are using it. Any context but hardirq.
+    pub(crate) fn invalidate(
+        &self,
+        stag: Stag,
+        pd: PdId,
+        qpn: u32,
+        remote: bool,
+    ) -> Result<(), AccessError> {
+        let entry = self.table.get(stag.index());
+        let Some(entry) = entry else {
+            // For the error only.
+            access::check_invalidate(None, stag, pd, qpn, remote)?;
+            return Err(AccessError::UnknownStag);
+        };
+        entry.invalidate(|region| {
+            let what = access::check_invalidate(Some(region), stag, pd, qpn, remote)?;
+            Ok(matches!(what, Invalidate::Now))
+        })
+    }
+
+    /// REG_MR: gives a fast-register region its pages, rights and new key. Any context but hardirq.
+    pub(crate) fn fast_reg(&self, pd: PdId, wr: &RegWr) -> Result<(), AccessError> {
+        wr.execute(pd)
+    }
+}
+
+/// What debugfs shows.
+impl Tpt {
+    /// Calls `f` for each entry. Process context.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&access::Region)) {
+        self.table.for_each(|_, entry| f(&entry.region()));
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registering memory: user memory, the kernel's own, and regions to be filled later.
+
+use super::{
+    entry::{
+        Entry,
+        State, //
+    },
+    Tpt, //
+};
+use crate::{
+    driver::{
+        device::{
+            limits,
+            Count,
+            Counted, //
+        },
+        Siw, //
+    },
+    kapi::rdma::{
+        self,
+        abi,
+        access as flags,
+        Backing,
+        DmaGrant,
+        MrType,
+        NewMr,
+        PageList,
+        RcuArc,
+        Udata,
+        Umem,
+        UserMrReq, //
+    },
+};
+use iwarp::{
+    access::{
+        Kind,
+        PdId,
+        Rights, //
+    },
+    stag::Stag, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+/// The driver's part of a memory region.
+pub(crate) struct Mr {
+    pub(super) entry: RcuArc<Entry>,
+    stag: Stag,
+    counted: Counted,
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // First the right, then the memory, then the name: an index is free only when nothing
+        // answers to it any more.
+        self.entry.retire();
+        self.counted.dev().tpt.remove(self.stag);
+    }
+}
+
+/// The rights a consumer asks for, as far as we can give them.
+///
+/// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); others we do not know are refused, never
+/// dropped in silence.
+pub(super) fn rights(access: u32) -> Result<Rights> {
+    const KNOWN: u32 = flags::LOCAL_WRITE
+        | flags::REMOTE_WRITE
+        | flags::REMOTE_READ
+        | flags::MW_BIND
+        | flags::ZERO_BASED
+        | flags::HUGETLB
+        | flags::OPTIONAL_RANGE;
+    if access & !KNOWN != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let rights = Rights(
+        access
+            & (flags::LOCAL_WRITE
+                | flags::REMOTE_WRITE
+                | flags::REMOTE_READ
+                | flags::MW_BIND
+                | flags::ZERO_BASED),
+    );
+    if !rights.is_consistent() {
+        return Err(EINVAL);
+    }
+    Ok(rights)
+}
+
+/// Counts a region, enters it in the table and tells its STag.
+fn add(
+    pd: &rdma::Pd<Siw>,
+    key: Option<u8>,
+    make: impl FnOnce(Stag, PdId) -> Result<RcuArc<Entry>>,
+) -> Result<(Mr, u32)> {
+    let dev = pd.dev();
+    let counted = Count::take(dev, |dev| &dev.counts.mr, limits::MR)?;
+    let mut drawn = Stag(0);
+    let entry = dev.tpt.add(
+        |stag| {
+            drawn = stag;
+            make(stag, pd.id)
+        },
+        key,
+    )?;
+    let mr = Mr {
+        entry,
+        stag: drawn,
+        counted,
+    };
+    Ok((mr, drawn.0))
+}
+
+/// `reg_user_mr`: pins user memory.
+pub(crate) fn reg_user(
+    pd: &rdma::Pd<Siw>,
+    req: &UserMrReq,
+    udata: Option<&mut Udata<'_>>,
+) -> Result<NewMr<Mr>> {
+    let rights = rights(req.access)?;
+    let base = if rights.contains(Rights::ZERO_BASED) {
+        0
+    } else {
+        req.iova
+    };
+    if req.len == 0 || base.checked_add(req.len).is_none() {
+        return Err(EINVAL);
+    }
+    let mut udata = udata;
+    // A library may choose the key; libsiw leaves it zero, and then it is ours to choose, so that
+    // an STag does not come back soon.
+    let key = match udata.as_mut() {
+        Some(udata) => Some(
+            udata
+                .read::<abi::ReqRegMr>(size_of::<abi::ReqRegMr>())?
+                .stag_key,
+        )
+        .filter(|key| *key != 0),
+        None => None,
+    };
+    let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
+    let len = req.len;
+    let (mr, stag) = add(pd, key, |stag, pd| {
+        Entry::new(
+            Kind::Mr,
+            pd,
+            true,
+            State {
+                stag,
+                rights,
+                base,
+                len,
+                backing: Some(Backing::User(umem)),
+            },
+            None,
+        )
+    })?;
+    if let Some(udata) = udata {
+        udata.respond_full(&abi::RespRegMr { stag, pad: 0 })?;
+    }
+    Ok(NewMr {
+        data: mr,
+        lkey: stag,
+        rkey: stag,
+        iova: base,
+        len,
+    })
+}
+
+/// `alloc_mr`: a region that REG_MR work requests fill.
+pub(crate) fn alloc(pd: &rdma::Pd<Siw>, kind: MrType, max_sg: u32) -> Result<NewMr<Mr>> {
+    if !matches!(kind, MrType::MemReg) {
+        return Err(EOPNOTSUPP);
+    }
+    if max_sg == 0 {
+        return Err(EINVAL);
+    }
+    if max_sg > limits::FAST_REG_PAGES {
+        return Err(ENOMEM);
+    }
+    let pages = max_sg as usize;
+    let live = PageList::new(pages)?;
+    let shadow = PageList::new(pages)?;
+    let (mr, stag) = add(pd, None, |stag, pd| {
+        Entry::new(
+            Kind::FastMr,
+            pd,
+            false,
+            State {
+                stag,
+                rights: Rights::NONE,
+                base: 0,
+                len: 0,
+                backing: Some(Backing::Pages(live)),
+            },
+            Some(shadow),
+        )
+    })?;
+    Ok(NewMr {
+        data: mr,
+        lkey: stag,
+        rkey: stag,
+        iova: 0,
+        len: (pages * PAGE_SIZE) as u64,
+    })
+}
+
+/// `get_dma_mr`: all of the kernel's memory, for local use by kernel consumers.
+///
+/// A peer must never reach it, so remote rights are refused (a PD with
+/// `IB_PD_UNSAFE_GLOBAL_RKEY` cannot be had), and it cannot be invalidated.
+pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<NewMr<Mr>> {
+    let rights = rights(access)?;
+    if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let (mr, stag) = add(pd, None, |stag, pd| {
+        Entry::new(
+            Kind::DmaMr,
+            pd,
+            true,
+            State {
+                stag,
+                rights,
+                base: 0,
+                len: u64::MAX,
+                backing: Some(Backing::Dma(grant)),
+            },
+            None,
+        )
+    })?;
+    Ok(NewMr {
+        data: mr,
+        lkey: stag,
+        rkey: stag,
+        iova: 0,
+        len: u64::MAX,
+    })
+}
+
+/// `map_mr_sg`: collects the pages the next REG_MR is to register. Any context.
+pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
+    mr.entry.shadow.fill(sg)
+}
+
+impl Tpt {
+    /// Whether nothing is registered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The operations the RDMA core calls, each in the module of its object.
+
+use super::{
+    cm,
+    cq,
+    device,
+    pd,
+    qp,
+    srq,
+    stats,
+    tpt::region,
+    ucontext,
+    CqObj,
+    DeviceRef,
+    IbDevice,
+    QpObj,
+    QpRef,
+    Siw,
+    SrqObj, //
+};
+use crate::kapi::rdma::{
+    self,
+    abi,
+    ib_cq,
+    ib_pd,
+    ib_qp,
+    ib_srq,
+    ib_ucontext,
+    CmId,
+    ConnParam,
+    CqAttr,
+    DeviceAttr,
+    DmaGrant,
+    Driver,
+    MrType,
+    New,
+    NewMr,
+    Notify,
+    PortAttr,
+    QpAttr,
+    QpInfo,
+    QpInitAttr,
+    RecvWrs,
+    SendWrs,
+    SgList,
+    SrqAttr,
+    SrqInitAttr,
+    SrqMask,
+    Udata,
+    UserMrReq,
+    WcOut, //
+};
+use core::fmt::Write;
+use kernel::{
+    prelude::*,
+    str::CStr,
+    sync::Arc, //
+};
+
+impl Driver for Siw {
+    /// `RDMA_DRIVER_SIW`: libsiw serves us.
+    const DRIVER_ID: u32 = abi::DRIVER_ID;
+    const ABI_VERSION: u32 = abi::ABI_VERSION;
+    const PORT_COUNTERS: &'static [&'static CStr] = stats::NAMES;
+
+    type Data = DeviceRef;
+    type Ucontext = ucontext::Ucontext;
+    type Pd = pd::Pd;
+    type Cq = cq::Cq;
+    type Qp = qp::Qp;
+    type Srq = srq::Srq;
+    type Mr = region::Mr;
+    type Endpoint = cm::Ticket;
+    type Listener = cm::Listener;
+
+    fn query_device(dev: &IbDevice) -> DeviceAttr {
+        device::query(dev)
+    }
+
+    fn query_port(dev: &IbDevice) -> Result<PortAttr> {
+        device::query_port(dev)
+    }
+
+    fn query_gid(dev: &IbDevice, index: usize) -> Result<[u8; 16]> {
+        dev.gid(index)
+    }
+
+    fn fw_version(_dev: &IbDevice, w: &mut dyn Write) -> core::fmt::Result {
+        // There is no firmware; the C driver shows this, too.
+        w.write_str("0.0.0")
+    }
+
+    fn port_counter(dev: &IbDevice, index: usize) -> u64 {
+        dev.stats.get(index)
+    }
+
+    fn dealloc_driver(dev: &IbDevice) {
+        dev.gone();
+    }
+
+    fn alloc_ucontext(
+        new: &New<'_, Self, ib_ucontext>,
+    ) -> Result<impl PinInit<Self::Ucontext, Error>> {
+        Ok(Ok(ucontext::alloc(new.device())?))
+    }
+
+    fn ucontext_created(ctx: &rdma::Ucontext<Self>, udata: &mut Udata<'_>) -> Result {
+        ucontext::created(ctx, udata)
+    }
+
+    fn alloc_pd(new: &New<'_, Self, ib_pd>) -> Result<impl PinInit<Self::Pd, Error>> {
+        Ok(Ok(pd::alloc(new.device())?))
+    }
+
+    fn create_cq(
+        new: &New<'_, Self, ib_cq>,
+        attr: &CqAttr,
+    ) -> Result<impl PinInit<Self::Cq, Error>> {
+        let (size, init) = cq::create(new.device(), new.ucontext(), attr)?;
+        new.set_cqe(size);
+        Ok(init)
+    }
+
+    fn cq_created(cq: &CqObj, udata: Option<&mut Udata<'_>>) -> Result {
+        cq::created(cq, udata)
+    }
+
+    fn destroy_cq(_cq: &CqObj) {}
+
+    fn poll_cq(cq: &CqObj, out: &mut WcOut<'_, Self>) -> Result {
+        cq::poll(cq, out)
+    }
+
+    fn req_notify_cq(cq: &CqObj, how: Notify) -> Result<u32> {
+        cq::arm(cq, how)
+    }
+
+    fn create_qp(
+        new: &New<'_, Self, ib_qp>,
+        attr: &QpInitAttr<'_, Self>,
+    ) -> Result<impl PinInit<Self::Qp, Error>> {
+        qp::verbs::create(new.pd(), new.ucontext(), attr)
+    }
+
+    fn qp_created(
+        qp: &QpObj,
+        _attr: &QpInitAttr<'_, Self>,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result {
+        qp::verbs::created(qp, udata)
+    }
+
+    fn modify_qp(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
+        qp::verbs::modify(qp, attr)
+    }
+
+    fn query_qp(qp: &QpObj) -> Result<QpInfo> {
+        Ok(qp::verbs::query(qp))
+    }
+
+    fn destroy_qp(qp: &QpObj) {
+        qp::verbs::destroy(qp);
+    }
+
+    fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Self>) -> Result {
+        qp::verbs::post_send(qp, wrs)
+    }
+
+    fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
+        qp::verbs::post_recv(qp, wrs)
+    }
+
+    fn create_srq(
+        new: &New<'_, Self, ib_srq>,
+        attr: &SrqInitAttr,
+    ) -> Result<impl PinInit<Self::Srq, Error>> {
+        srq::create(new.pd(), new.ucontext(), attr)
+    }
+
+    fn srq_created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {
+        srq::created(srq, udata)
+    }
+
+    fn modify_srq(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
+        srq::modify(srq, attr, mask)
+    }
+
+    fn query_srq(srq: &SrqObj) -> Result<SrqAttr> {
+        Ok(srq::query(srq))
+    }
+
+    fn destroy_srq(_srq: &SrqObj) {}
+
+    fn post_srq_recv(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
+        srq::post(srq, wrs)
+    }
+
+    fn reg_user_mr(
+        pd: &rdma::Pd<Self>,
+        req: &UserMrReq,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<NewMr<Self::Mr>> {
+        region::reg_user(pd, req, udata)
+    }
+
+    fn alloc_mr(pd: &rdma::Pd<Self>, kind: MrType, max_sg: u32) -> Result<NewMr<Self::Mr>> {
+        region::alloc(pd, kind, max_sg)
+    }
+
+    fn get_dma_mr(pd: &rdma::Pd<Self>, access: u32, grant: DmaGrant) -> Result<NewMr<Self::Mr>> {
+        region::dma(pd, access, grant)
+    }
+
+    fn map_mr_sg(mr: &rdma::Mr<Self>, sg: SgList<'_>) -> Result<usize> {
+        region::map_sg(mr, sg)
+    }
+
+    fn dereg_mr(_mr: &rdma::Mr<Self>) -> Result {
+        // Dropping the region takes the right away and waits for its users.
+        Ok(())
+    }
+
+    fn iw_get_qp(dev: &IbDevice, qpn: u32) -> Option<QpRef> {
+        dev.qps.get(qpn)
+    }
+
+    fn iw_connect(id: CmId<Self>, param: &ConnParam<'_>) -> Result {
+        cm::connect(id, param)
+    }
+
+    fn iw_accept(id: CmId<Self>, ticket: Arc<Self::Endpoint>, param: &ConnParam<'_>) -> Result {
+        cm::accept(id, ticket, param)
+    }
+
+    fn iw_reject(id: CmId<Self>, ticket: Arc<Self::Endpoint>, private: &[u8]) -> Result {
+        cm::reject(id, ticket, private)
+    }
+
+    fn iw_create_listen(id: CmId<Self>, backlog: u32) -> Result<Arc<Self::Listener>> {
+        cm::create_listen(id, backlog)
+    }
+
+    fn iw_destroy_listen(listener: Arc<Self::Listener>) -> Result {
+        cm::destroy_listen(listener)
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One place per module for what context-less callbacks need.
+//!
+//! `struct rdma_link_ops` and other C callbacks carry no private pointer, so what the module owns
+//! has to be found through a static. [`install`] fills the place, dropping [`Installed`] empties it.
+
+use core::any::Any;
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        SetOnce, //
+    },
+};
+
+kernel::sync::global_lock! {
+    // SAFETY: Every user of the lock checks `READY` first, which is set after `init()`.
+    unsafe(uninit) static PLACE: Mutex<Option<Arc<dyn Any + Send + Sync>>> = None;
+}
+
+/// Whether `PLACE` is initialised.
+static READY: SetOnce<()> = SetOnce::new();
+
+/// Keeps the value reachable; dropping it empties the place.
+pub(crate) struct Installed(());
+
+/// Makes `value` reachable through [`with`]. Once per module, from its `init`.
+///
+/// Fails with `EBUSY` if a value was installed before. May sleep.
+pub(crate) fn install(value: Arc<dyn Any + Send + Sync>) -> Result<Installed> {
+    if READY.as_ref().is_some() {
+        return Err(EBUSY);
+    }
+    // SAFETY: Called once: module initialisation runs once, and `READY` is unset.
+    unsafe { PLACE.init() };
+    *PLACE.lock() = Some(value);
+    READY.populate(());
+    Ok(Installed(()))
+}
+
+/// Calls `f` with the installed value, if there is one of type `T`. May sleep.
+pub(crate) fn with<T: Any, R>(f: impl FnOnce(&T) -> R) -> Option<R> {
+    READY.as_ref()?;
+    let place = PLACE.lock();
+    place.as_ref()?.downcast_ref::<T>().map(f)
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let old = PLACE.lock().take();
+        // Outside of the lock: the last drop may sleep for long.
+        drop(old);
+    }
+}
