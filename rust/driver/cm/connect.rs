@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From nothing to a stream, on both sides.
+
+use super::super::{
+    device::Device,
+    qp::{state::Phase, stream::StreamParams},
+    stats::Counter,
+    QpRef, Siw,
+};
+use super::{
+    endpoint::{
+        shown, Endpoint, Handshake, Inner, Owed, Stage, State, CONNECT_MS, REPLY_MS,
+        RTR_MS,
+    },
+    mpa_io::{self, Progress},
+    Step, Ticket, MAX_DEPTH,
+};
+use crate::kapi::{
+    errno,
+    net::{Family, Socket, TcpState},
+    rdma::{CmEvent, CmId, ConnParam},
+};
+use iwarp::{
+    error::MpaError,
+    mpa::{Config, Established, Initiator, Reply, Responder, Revision, Rtr, RtrSet, MAX_FRAME},
+    qp_fsm::Event,
+};
+use kernel::{prelude::*, sync::Arc};
+
+/// A peer that is silent while the connection is idle is found dead after 20 s: probes after 10 s, every 2 s, 5 of them.
+const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
+/// The same while data is in flight, where TCP sends no probes.
+const USER_TIMEOUT_MS: u32 = 20_000;
+
+fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
+    Config {
+        revision: if dev.params.mpa_rev >= 2 {
+            Revision::Two
+        } else {
+            Revision::One
+        },
+        crc: dev.params.crc,
+        ird,
+        ord,
+        max_ird: MAX_DEPTH,
+        max_ord: MAX_DEPTH,
+        rtr,
+    }
+}
+
+/// The responder's machine for a new connection.
+pub(super) fn responder(dev: &Device) -> Responder {
+    Responder::new(config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE))
+}
+
+/// A read depth the application asks for.
+fn depth(asked: u32) -> Result<u16> {
+    u16::try_from(asked)
+        .ok()
+        .filter(|depth| *depth <= MAX_DEPTH)
+        .ok_or(ENOMEM)
+}
+
+/// A read depth as an event of the core carries it.
+pub(super) fn to_event(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+fn find_qp(dev: &Device, qpn: u32) -> Result<QpRef> {
+    dev.qps.get(qpn).ok_or(EINVAL)
+}
+
+/// `iw_connect`: starts a connection. What comes of it is told by CONNECT_REPLY, unless this fails.
+pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
+    let dev = super::device(&id);
+    let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
+    let qp = find_qp(&dev, param.qpn)?;
+    // The remote port may be mapped by iwpmd; the local one is never: TCP of the host is used.
+    let (local, remote) = (id.local_addr()?, id.m_remote_addr()?);
+    if local.family() != remote.family() {
+        return Err(EINVAL);
+    }
+
+    let rtr = if dev.params.peer_to_peer {
+        RtrSet::ALL
+    } else {
+        RtrSet::NONE
+    };
+    let machine = KBox::new(Initiator::new(config(&dev, ird, ord, rtr)), GFP_KERNEL)?;
+    let mut frame = [0u8; MAX_FRAME];
+    let len = machine
+        .request(param.pdata, &mut frame)
+        .map_err(|_| EINVAL)?;
+    let mut request = KVec::new();
+    request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL)?;
+
+    let net = dev.netdev.net().ok_or(ENODEV)?;
+    let sock = Socket::new(&net, remote.family())?;
+    if remote.family() == Family::V6 && id.afonly() {
+        sock.set_v6only()?;
+    }
+    if let Some(tos) = id.tos() {
+        sock.set_tos(tos)?;
+    }
+    sock.bind(&local)?;
+
+    let ep = Endpoint::new(
+        dev,
+        sock,
+        0,
+        Inner::new(State::Connecting, Handshake::Initiator(machine, request)),
+    )?;
+    let mut inner = ep.inner.lock();
+    let result = ep
+        .bind_qp(qp)
+        .and_then(|()| ep.attach())
+        .and_then(|()| ep.sock.connect(&remote));
+    ep.trace(Step::Connect, &result);
+    if let Err(e) = result {
+        // The core hears it from us and must hear nothing else; the QP stays as it is.
+        ep.end_socket(&mut inner, true);
+        ep.retire();
+        return Err(e);
+    }
+    ep.dev.stats.inc(Counter::ActiveConnects);
+    inner.cm_id = Some(id);
+    inner.owed = Owed::Reply;
+    ep.arm(&mut inner, CONNECT_MS);
+    drop(inner);
+    ep.wake();
+    Ok(())
+}
+
+/// The endpoint of a request, if its connection is still there.
+fn find(id: &CmId<Siw>, ticket: &Ticket) -> Result<Arc<Endpoint>> {
+    super::device(id)
+        .endpoints
+        .get(ticket.0)
+        .ok_or_else(errno::econnreset)
+}
+
+/// `iw_accept`: answers a request and hands the stream to the QP. On failure the connection is reset, and no event follows.
+pub(crate) fn accept(id: CmId<Siw>, ticket: Arc<Ticket>, param: &ConnParam<'_>) -> Result {
+    let ep = find(&id, &ticket)?;
+    let mut inner = ep.inner.lock();
+    if inner.state != State::Offered {
+        return Err(errno::econnreset());
+    }
+    let result = ep.accept(&mut inner, id, param);
+    ep.trace(Step::Accept, &result);
+    match result {
+        Ok(()) => {
+            ep.dev.stats.inc(Counter::PassiveConnects);
+            // What came while the reply was made, an end of the connection included, has to be looked at.
+            drop(inner);
+            ep.wake();
+        }
+        Err(e) => {
+            ep.note_cause(e);
+            ep.finish(&mut inner, true);
+        }
+    }
+    result
+}
+
+/// `iw_reject`: answers a request with a refusal. No event follows.
+pub(crate) fn reject(id: CmId<Siw>, ticket: Arc<Ticket>, pdata: &[u8]) -> Result {
+    let ep = find(&id, &ticket)?;
+    let mut inner = ep.inner.lock();
+    let (State::Offered, Handshake::Responder(machine)) = (inner.state, &inner.hs) else {
+        return Err(errno::econnreset());
+    };
+    let mut frame = [0u8; MAX_FRAME];
+    let result = machine
+        .reject(pdata, &mut frame)
+        .map_err(|_| EINVAL)
+        .and_then(|len| mpa_io::send(&ep.sock, frame.get(..len).unwrap_or(&[])));
+    ep.dev.stats.inc(Counter::Rejects);
+    match result {
+        // A reset now would overtake the reply.
+        Ok(()) => {
+            ep.drain_briefly(&mut inner);
+        }
+        Err(e) => {
+            ep.note_cause(e);
+            ep.finish(&mut inner, true);
+        }
+    }
+    result
+}
+
+impl Endpoint {
+    /// Makes this the connection of `qp`.
+    fn bind_qp(self: &Arc<Self>, qp: QpRef) -> Result {
+        {
+            let mut link = qp.link.lock();
+            // `destroy_qp` leaves Idle before it looks at the link, so it cannot miss us.
+            if link.is_some() || qp.phase() != Phase::Idle {
+                return Err(EINVAL);
+            }
+            *link = Some(self.clone());
+        }
+        self.qp.populate(qp);
+        Ok(())
+    }
+
+    /// Gives the QP the connection. It transmits from now on, if it need not wait for the peer's first FPDU; received data goes to it after
+    /// [`Self::go_live`].
+    fn start_stream(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> Result {
+        let qp = self.qp.as_ref().ok_or(EINVAL)?;
+        qp.step(Event::Established)?;
+        let (idle, interval, count) = KEEPALIVE;
+        self.sock.set_keepalive(idle, interval, count)?;
+        self.sock.set_user_timeout(USER_TIMEOUT_MS)?;
+        inner.depth = (to_event(est.ird), to_event(est.ord));
+        qp.set_depths(est.ird, est.ord);
+        qp.start(
+            self,
+            StreamParams {
+                net: est.net,
+                ird: u32::from(est.ird),
+                ord: u32::from(est.ord),
+                hold_tx: est.hold_tx,
+                rtr: est.rtr,
+            },
+        )
+    }
+
+    /// Sends what arrives to the QP, beginning with what is there already.
+    fn go_live(&self) {
+        self.trace(Step::Up, &Ok(()));
+        self.set_stage(Stage::Stream);
+        self.sock.run_data_ready();
+    }
+
+    /// Active side: is TCP connected?
+    pub(super) fn turn_connecting(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        match self.sock.state() {
+            TcpState::SynSent | TcpState::SynRecv => self.wait_on(inner),
+            TcpState::Established | TcpState::CloseWait => {
+                let Handshake::Initiator(_, request) = &inner.hs else {
+                    return self.fail(inner, EINVAL);
+                };
+                let sent = mpa_io::send(&self.sock, request);
+                self.trace(Step::Request, &sent);
+                match sent {
+                    Ok(()) => {
+                        inner.state = State::AwaitReply;
+                        self.arm(inner, REPLY_MS);
+                        true
+                    }
+                    Err(e) => self.fail(inner, e),
+                }
+            }
+            _ => {
+                let error = self.sock.take_error().err();
+                self.fail(inner, error.unwrap_or_else(errno::econnrefused))
+            }
+        }
+    }
+
+    /// Active side: has the peer answered?
+    pub(super) fn turn_await_reply(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        let Handshake::Initiator(machine, _) = &mut inner.hs else {
+            return self.fail(inner, EINVAL);
+        };
+        match mpa_io::read(&self.sock, &mut **machine) {
+            Progress::Pending => self.wait_on(inner),
+            Progress::End(e) => self.fail(inner, e),
+            Progress::Bad(e) => self.bad_reply(inner, e),
+            Progress::Whole(Reply::Rejected(_)) => {
+                self.dev.stats.inc(Counter::Rejects);
+                self.fail(inner, errno::econnrefused())
+            }
+            Progress::Whole(Reply::Accepted(est)) => self.accepted(inner, &est),
+        }
+    }
+
+    fn accepted(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> bool {
+        self.disarm(inner);
+        if let Err(e) = self.start_stream(inner, est) {
+            return self.fail(inner, e);
+        }
+        inner.state = State::Up;
+        self.go_live();
+        match self.tell_connected(inner) {
+            Ok(()) => inner.owed = Owed::Close,
+            // No memory for the event: the application cannot learn of the connection.
+            Err(e) => self.request_teardown(super::Teardown::Abort(e)),
+        }
+        inner.hs = Handshake::None;
+        true
+    }
+
+    fn tell_connected(&self, inner: &Inner) -> Result {
+        let (Some(id), Handshake::Initiator(machine, _)) = (&inner.cm_id, &inner.hs) else {
+            return Err(EINVAL);
+        };
+        let (ird, ord) = inner.depth;
+        id.upcall(CmEvent::ConnectReply {
+            status: Ok(()),
+            local: self.sock.local_addr().or_else(|_| id.local_addr())?,
+            remote: self.sock.peer_addr().or_else(|_| id.m_remote_addr())?,
+            ird,
+            ord,
+            pdata: shown(machine.private_data()),
+        })
+    }
+
+    /// The peer's reply does not do. Where it agreed to a stream, the peer is told in a Terminate (RFC 6581 9.1, 9.2).
+    fn bad_reply(self: &Arc<Self>, inner: &mut Inner, error: MpaError) -> bool {
+        let Handshake::Initiator(machine, _) = &inner.hs else {
+            return self.fail(inner, EINVAL);
+        };
+        if let (Some(net), Some(code)) = (
+            machine.negotiated(),
+            iwarp::error::Error::Mpa(error).terminate(),
+        ) {
+            if mpa_io::send_terminate(&self.sock, &net, code).is_ok() {
+                self.dev.stats.inc(Counter::TxTerminate);
+                self.note_cause(errno::eproto());
+                return self.drain_briefly(inner);
+            }
+        }
+        self.fail(inner, errno::eproto())
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        id: CmId<Siw>,
+        param: &ConnParam<'_>,
+    ) -> Result {
+        if self.sock.state() != TcpState::Established {
+            return Err(errno::econnreset());
+        }
+        let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
+        let Handshake::Responder(machine) = &inner.hs else {
+            return Err(EINVAL);
+        };
+        let mut frame = [0u8; MAX_FRAME];
+        let (len, est) = machine
+            .accept(ird, ord, param.pdata, &mut frame)
+            .map_err(|_| EINVAL)?;
+        self.bind_qp(find_qp(&self.dev, param.qpn)?)?;
+        // First the QP, which keeps silent until it hears from the peer, then the reply: nothing can fail once the peer thinks we are up.
+        self.start_stream(inner, &est)?;
+        mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[]))?;
+        inner.hs = Handshake::None;
+        inner.cm_id = Some(id);
+        inner.state = State::Up;
+        inner.owed = Owed::Established;
+        match est.rtr {
+            // The peer's RTR is still to come; until then our side is not up (RFC 6581 5).
+            Rtr::Expect(_) => self.arm(inner, RTR_MS),
+            _ => {
+                self.disarm(inner);
+                self.tell_established(inner);
+            }
+        }
+        self.go_live();
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Listening, and the first steps of what comes in.
+
+use super::super::{DeviceRef, Siw};
+use super::{
+    connect::{responder, to_event},
+    endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS},
+    mpa_io::{self, Progress},
+};
+use crate::kapi::{
+    errno,
+    context,
+    net::{self, Acceptor, ListenOpts, SockAddr, Socket},
+    rdma::CmId,
+    wq,
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc, SetOnce,
+    },
+    workqueue::{impl_has_work, new_work, Work, WorkItem},
+};
+
+/// Connections of one listener that may be without a complete request at a time. More wait in TCP's own queue: a peer that connects and
+/// says nothing costs us an endpoint for [`REQUEST_MS`].
+const MAX_EMBRYOS: u32 = 1024;
+/// Failures to accept in a row after which the next connection is waited for.
+const MAX_FAILURES: u32 = 16;
+
+/// A listening socket.
+#[pin_data]
+pub(crate) struct Listener {
+    id: u64,
+    dev: DeviceRef,
+    cm_id: CmId<Siw>,
+    /// Set right after creation; the socket's callback needs the listener first.
+    sock: SetOnce<net::Listener>,
+    open: Atomic<bool>,
+    embryos: Atomic<u32>,
+    #[pin]
+    work: Work<Listener>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Listener { self.work }
+}
+
+impl WorkItem for Listener {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.accept_all();
+    }
+}
+
+struct Hook(Arc<Listener>);
+
+impl Acceptor for Hook {
+    fn connection_ready(&self) {
+        self.0.wake();
+    }
+}
+
+/// `iw_create_listen`.
+pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
+    let dev = super::device(&id);
+    let net = dev.netdev.net().ok_or(ENODEV)?;
+    let addr = id.local_addr()?;
+    let opts = ListenOpts {
+        backlog,
+        // The core listens once on every device of a wildcard id: each takes what comes in through its own interface.
+        ifindex: addr.is_any().then(|| dev.netdev.ifindex()),
+        v6only: id.afonly(),
+        tos: id.tos(),
+    };
+    let number = dev.endpoints.next_id();
+    let listener = Arc::pin_init(
+        pin_init!(Listener {
+            cm_id: id,
+            id: number,
+            dev,
+            sock: SetOnce::new(),
+            open: Atomic::new(true),
+            embryos: Atomic::new(0),
+            work <- new_work!("siw_listener"),
+        }),
+        GFP_KERNEL,
+    )?;
+    let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL)?;
+    let sock = net::Listener::new(&net, &addr, &opts, hook)?;
+    listener.sock.populate(sock);
+    // Connections may have come before the socket was in its place.
+    listener.wake();
+    Ok(listener)
+}
+
+/// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those the core knows of stay.
+pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
+    listener.open.store(false, Release);
+    if let Some(sock) = listener.sock.as_ref() {
+        sock.close();
+    }
+    wq::cancel_sync::<_, 0>(&listener);
+    listener.dev.endpoints.wake_children(listener.id);
+    Ok(())
+}
+
+impl Listener {
+    pub(super) fn cm_id(&self) -> &CmId<Siw> {
+        &self.cm_id
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Acquire)
+    }
+
+    fn wake(self: &Arc<Self>) {
+        let _ = self.dev.shared.cm.enqueue::<_, 0>(self.clone());
+    }
+
+    fn accept_all(self: &Arc<Self>) {
+        let Some(sock) = self.sock.as_ref() else { return };
+        let mut failures = 0u32;
+        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS && failures < MAX_FAILURES {
+            match sock.accept() {
+                Ok(None) => return,
+                Ok(Some(child)) => {
+                    // A child that cannot be taken in is closed by dropping it.
+                    failures = match self.admit(child) {
+                        Ok(()) => 0,
+                        Err(_) => failures.saturating_add(1),
+                    };
+                }
+                Err(_) => failures = failures.saturating_add(1),
+            }
+            context::cond_resched();
+        }
+    }
+
+    /// Makes an endpoint of a new connection.
+    fn admit(self: &Arc<Self>, child: Socket) -> Result {
+        // The binding of a wildcard listener is inherited; the stream shall be able to follow a route to another interface.
+        child.bind_to_device(0)?;
+        let machine = KBox::new(responder(&self.dev), GFP_KERNEL)?;
+        let mut inner = Inner::new(State::AwaitRequest, Handshake::Responder(machine));
+        inner.listener = Some(self.clone());
+        self.embryos.fetch_add(1, Full);
+        let ep = match Endpoint::new(self.dev.clone(), child, self.id, inner) {
+            Ok(ep) => ep,
+            Err(e) => {
+                self.embryos.fetch_sub(1, Full);
+                return Err(e);
+            }
+        };
+        let mut inner = ep.inner.lock();
+        if let Err(e) = ep.attach() {
+            ep.fail(&mut inner, e);
+            return Err(e);
+        }
+        ep.arm(&mut inner, REQUEST_MS);
+        drop(inner);
+        // The request may be there already.
+        ep.wake();
+        Ok(())
+    }
+
+    /// A connection has its request complete, or is gone.
+    fn embryo_left(self: &Arc<Self>) {
+        // Only at the limit there may be connections nobody accepts.
+        if self.embryos.fetch_sub(1, Full) >= MAX_EMBRYOS {
+            self.wake();
+        }
+    }
+}
+
+impl Inner {
+    /// The connection is the listener's no more.
+    pub(super) fn leave_listener(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            listener.embryo_left();
+        }
+    }
+}
+
+impl Endpoint {
+    /// Passive side: has the peer asked?
+    pub(super) fn turn_await_request(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        if !inner.listener.as_ref().is_some_and(|l| l.is_open()) {
+            return self.fail(inner, errno::econnaborted());
+        }
+        let Handshake::Responder(machine) = &mut inner.hs else {
+            return self.fail(inner, EINVAL);
+        };
+        match mpa_io::read(&self.sock, &mut **machine) {
+            Progress::Pending => self.wait_on(inner),
+            // Closed without a reply (RFC 5044 7.1.2).
+            Progress::End(e) => self.fail(inner, e),
+            Progress::Bad(_) => self.fail(inner, errno::eproto()),
+            Progress::Whole(request) => {
+                // Seen from the peer, as the C driver tells it: what it serves is what we may ask for.
+                inner.depth = (to_event(request.ord), to_event(request.ird));
+                inner.state = State::Offering;
+                self.disarm(inner);
+                true
+            }
+        }
+    }
+}
+
+/// An IPv4 peer of an IPv6 socket, under its IPv4 address: that is the one the core finds a device for.
+pub(super) fn unmapped(addr: SockAddr) -> SockAddr {
+    match addr {
+        SockAddr::V6 {
+            addr: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d],
+            port,
+            ..
+        } => SockAddr::V4 {
+            addr: [a, b, c, d],
+            port,
+        },
+        other => other,
+    }
+}

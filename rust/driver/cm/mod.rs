@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection management: what stands behind the core's iw_cm operations.
+//!
+//! An [`Endpoint`] is one TCP connection, from the SYN to the last upcall. All that happens to it happens in [`Endpoint::step`], one at a
+//! time under its mutex: socket callbacks, timers and requests from other contexts only leave a note and queue the endpoint on the CM
+//! workqueue. The step looks at the socket and at the notes anew, so a wake-up too many does no harm and none can be lost. Endpoints do
+//! not wait for each other, and none waits for the network.
+//!
+//! ```text
+//! active    Connecting -> AwaitReply -----------------.
+//!                                                      > Up -> Draining -> Closed
+//! passive   AwaitRequest -> Offering -> Offered ------'
+//!           (any state goes to Closed when the connection is lost; a rejected one drains first)
+//! ```
+//!
+//! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets exactly one CONNECT_REPLY, and CLOSE only
+//! after one without error; a passive id gets ESTABLISHED once, after `accept` took it, and CLOSE after that; nothing is sent for an id
+//! whose `connect` or `accept` failed. What is due is in [`endpoint::Owed`]. DISCONNECT is never sent: CLOSE follows at once anyhow.
+
+pub(crate) mod endpoint;
+pub(crate) mod listener;
+
+mod connect;
+mod mpa_io;
+mod teardown;
+
+use super::{DeviceRef, Siw};
+use crate::kapi::{rdma::CmId, trace};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
+};
+
+pub(crate) use self::{
+    connect::{accept, connect, reject},
+    endpoint::Endpoint,
+    listener::{create_listen, destroy_listen, Listener},
+    teardown::Teardown,
+};
+
+/// Largest IRD and ORD, the ones of the C driver.
+pub(crate) const MAX_DEPTH: u16 = 128;
+
+/// Names a connection request on its way through the core and back.
+///
+/// The core forgets a request without a word when the listening id is destroyed before it comes to it, or for lack of memory. So it gets
+/// a number to carry, not a reference to the endpoint, which holds the device.
+pub(crate) struct Ticket(u64);
+
+/// All endpoints of a device that are not closed.
+#[pin_data]
+pub(crate) struct Endpoints {
+    next: Atomic<u64>,
+    #[pin]
+    map: Mutex<Map>,
+}
+
+struct Map {
+    refuse: bool,
+    tree: RBTree<u64, Arc<Endpoint>>,
+}
+
+impl Endpoints {
+    /// Creates an empty set.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            next: Atomic::new(1),
+            map <- new_mutex!(Map { refuse: false, tree: RBTree::new() }, "siw_endpoints"),
+        })
+    }
+
+    /// A number no endpoint or listener of this device has had.
+    fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    fn insert(&self, ep: &Arc<Endpoint>) -> Result {
+        let node = RBTreeNode::new(ep.id, ep.clone(), GFP_KERNEL)?;
+        let mut map = self.map.lock();
+        if map.refuse {
+            return Err(ENODEV);
+        }
+        let replaced = map.tree.insert(node);
+        drop(map);
+        drop(replaced);
+        Ok(())
+    }
+
+    fn remove(&self, id: u64) {
+        let node = self.map.lock().tree.remove_node(&id);
+        drop(node);
+    }
+
+    fn get(&self, id: u64) -> Option<Arc<Endpoint>> {
+        self.map.lock().tree.get(&id).cloned()
+    }
+
+    fn first(&self) -> Option<Arc<Endpoint>> {
+        self.map.lock().tree.values().next().cloned()
+    }
+
+    /// Lets all connections `listener` has not passed on yet see that it is gone.
+    fn wake_children(&self, listener: u64) {
+        let map = self.map.lock();
+        for ep in map.tree.values().filter(|ep| ep.origin == listener) {
+            ep.wake();
+        }
+    }
+
+    /// Starts to abort all connections; does not wait for it.
+    pub(crate) fn abort_all(&self) {
+        let map = self.map.lock();
+        for ep in map.tree.values() {
+            ep.request_teardown(Teardown::Abort(ENODEV));
+        }
+    }
+
+    /// Aborts all connections, lets in no new ones, and waits until all are closed. May sleep.
+    pub(crate) fn drain(&self) {
+        self.map.lock().refuse = true;
+        self.abort_all();
+        while let Some(ep) = self.first() {
+            ep.wait_closed();
+        }
+    }
+}
+
+/// Steps the tracepoint `connect` shows.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Active side: TCP connection begun.
+    Connect = 1,
+    /// MPA request sent.
+    Request = 2,
+    /// Passive side: MPA request handed to the core.
+    Offer = 3,
+    /// MPA reply sent.
+    Accept = 4,
+    /// Stream up.
+    Up = 5,
+    /// Teardown begun.
+    Teardown = 6,
+    /// All over.
+    Closed = 7,
+}
+
+impl Endpoint {
+    fn trace<T>(&self, step: Step, result: &Result<T>) {
+        let status = result.as_ref().map_or_else(|e| e.to_errno(), |_| 0);
+        let qpn = self.qp.as_ref().map_or(0, |qp| qp.qp_num());
+        trace::connect(qpn, step as u32, status);
+    }
+}
+
+/// The device of an iw_cm id.
+fn device(id: &CmId<Siw>) -> DeviceRef {
+    DeviceRef::clone(id.device())
+}

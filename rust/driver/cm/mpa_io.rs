@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Moves the frames of the MPA handshake between a socket and the machines of `iwarp::mpa`.
+
+use crate::kapi::{crc32c::Crc32c, errno, net::Socket};
+use iwarp::{
+    error::{MpaError, TermCode},
+    mpa::{Initiator, Negotiated, Reply, Request, Responder, MAX_FRAME},
+    stream_tx::{Message, TxStream},
+    wire::{mpa::MIN_MULPDU, terminate::Terminate},
+};
+use kernel::prelude::*;
+
+/// What reading has come to.
+pub(super) enum Progress<T> {
+    /// The frame is whole.
+    Whole(T),
+    /// More is to come.
+    Pending,
+    /// The connection has ended.
+    End(Error),
+    /// The peer's frame is not acceptable.
+    Bad(MpaError),
+}
+
+/// A machine that takes the peer's frame.
+pub(super) trait Machine {
+    type Frame;
+    fn need(&self) -> usize;
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Self::Frame>, MpaError>;
+}
+
+impl Machine for Initiator {
+    type Frame = Reply;
+
+    fn need(&self) -> usize {
+        self.need()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Reply>, MpaError> {
+        self.feed(bytes)
+    }
+}
+
+impl Machine for Responder {
+    type Frame = Request;
+
+    fn need(&self) -> usize {
+        self.need()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Request>, MpaError> {
+        self.feed(bytes)
+    }
+}
+
+/// Reads what is there of the peer's frame, and no byte more: an FPDU may stand right behind it in the same segment (RFC 5044 7.1.3).
+#[inline(never)]
+pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Progress<M::Frame> {
+    let mut buf = [0u8; MAX_FRAME];
+    loop {
+        let want = machine.need().min(buf.len());
+        let Some(room) = buf.get_mut(..want).filter(|room| !room.is_empty()) else {
+            return Progress::Pending;
+        };
+        let got = match sock.recv(room) {
+            Ok(0) => return Progress::End(errno::econnreset()),
+            Ok(got) => got,
+            Err(e) if e == EAGAIN => return Progress::Pending,
+            Err(e) => return Progress::End(e),
+        };
+        match machine.feed(buf.get(..got).unwrap_or(&[])) {
+            Ok(Some(frame)) => return Progress::Whole(frame),
+            Ok(None) => {}
+            Err(e) => return Progress::Bad(e),
+        }
+    }
+}
+
+/// Sends a frame as a whole. It is the first thing on a new connection, so there is room for it unless memory is short.
+pub(super) fn send(sock: &Socket, frame: &[u8]) -> Result {
+    if sock.send(frame)? == frame.len() {
+        Ok(())
+    } else {
+        Err(ENOMEM)
+    }
+}
+
+/// Sends a Terminate as the first and only FPDU of a stream (RFC 6581 9.1, 9.2): the negotiation failed after MPA was up.
+pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) -> Result {
+    let mut stream = TxStream::new(net.crc, net.tx_markers);
+    let message = stream.begin(Message::Terminate(Terminate::bare(code)), 0);
+    let fpdu = message.fpdu(MIN_MULPDU).ok_or(EINVAL)?;
+    let trailer = fpdu.trailer(None);
+    let pad = trailer.bytes().get(..usize::from(fpdu.pad())).ok_or(EINVAL)?;
+
+    let mut out: KVec<u8> = KVec::new();
+    let mut markers = stream.marker_plan(&fpdu).peekable();
+    for (at, byte) in (0u32..).zip(Iterator::chain(fpdu.header().iter(), pad)) {
+        if let Some(marker) = markers.next_if(|marker| marker.at == at) {
+            out.extend_from_slice(&marker.bytes(), GFP_KERNEL)?;
+        }
+        out.push(*byte, GFP_KERNEL)?;
+    }
+    let crc = net.crc.then(|| {
+        let mut crc = Crc32c::new();
+        crc.update(&out);
+        u32::from_le_bytes(crc.finish())
+    });
+    let trailer = fpdu.trailer(crc);
+    out.extend_from_slice(trailer.bytes().get(pad.len()..).ok_or(EINVAL)?, GFP_KERNEL)?;
+    send(sock, &out)
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a connection.
+//!
+//! The order matters (it is what makes a flush mean something): receiving stops, transmitting stops, a Terminate that is due goes out, the
+//! connection is drained for a bounded time or reset, the QP goes to ERROR, its work requests are flushed, and only then the core is
+//! told. So once the first flush completion is seen no byte of the stream is given to IP any more, and none is placed: an orphan socket
+//! that goes on retransmitting would let old Writes reach the peer after the application has started over on another connection.
+
+use super::super::stats::Counter;
+use super::{
+    endpoint::{shown, Endpoint, Handshake, Inner, Owed, Stage, State},
+    Siw, Step,
+};
+use crate::kapi::{
+    errno,
+    context,
+    net::{Shutdown, TcpState},
+    rdma::{CmEvent, CmId},
+};
+use iwarp::qp_fsm::Event;
+use kernel::{prelude::*, sync::Arc, time::Msecs};
+
+/// How long a graceful end waits for the peer to acknowledge all.
+const GRACEFUL_MS: Msecs = 5_000;
+/// How long a Terminate, or what was sent before a local end, may take to arrive.
+const LOCAL_MS: Msecs = 1_000;
+/// Rounds, and the pause between them, to place what TCP has acknowledged before the peer's FIN is acted upon.
+const SETTLE_ROUNDS: u32 = 250;
+const SETTLE_MS: u32 = 2;
+
+/// How a connection is to end, in rising strength; of two requests the stronger wins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Teardown {
+    /// SQD, `rdma_disconnect`: FIN, and time for all that was sent to arrive.
+    Graceful,
+    /// ERR, QP destroyed, FIN of the peer: FIN, and a short time for what was sent.
+    Local,
+    /// The QP has a Terminate to send.
+    Terminate,
+    /// RST at once. The error is the status of the CLOSE event.
+    Abort(Error),
+}
+
+impl Teardown {
+    fn strength(self) -> u8 {
+        match self {
+            Self::Graceful => 1,
+            Self::Local => 2,
+            Self::Terminate => 3,
+            Self::Abort(_) => 4,
+        }
+    }
+}
+
+/// Notes from any context about the end of a connection.
+pub(super) struct Close {
+    how: Option<Teardown>,
+    /// First reason the connection failed.
+    cause: Option<Error>,
+}
+
+impl Close {
+    pub(super) fn new() -> Self {
+        Self {
+            how: None,
+            cause: None,
+        }
+    }
+
+    fn raise(&mut self, how: Teardown) {
+        if let Teardown::Abort(e) = how {
+            self.cause.get_or_insert(e);
+        }
+        if self.how.map_or(0, Teardown::strength) < how.strength() {
+            self.how = Some(how);
+        }
+    }
+
+    fn status(&self) -> Result {
+        match (self.cause, self.how) {
+            (Some(e), _) => Err(e),
+            (None, Some(Teardown::Terminate)) => Err(errno::eproto()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Asks for the end of the connection. Any context; idempotent.
+    pub(crate) fn request_teardown(self: &Arc<Self>, how: Teardown) {
+        self.close.lock().raise(how);
+        self.wake();
+    }
+
+    /// Ends the connection and waits until it is over: the QP is flushed and the core has been told. Sleeps, for about a second at most.
+    pub(crate) fn teardown_sync(self: &Arc<Self>) {
+        self.request_teardown(Teardown::Local);
+        self.wait_closed();
+    }
+
+    pub(super) fn wait_closed(&self) {
+        self.closed.wait_for_completion();
+    }
+
+    pub(super) fn teardown_asked(&self) -> Option<Teardown> {
+        self.close.lock().how
+    }
+
+    /// Keeps the first reason. Any context.
+    pub(super) fn note_cause(&self, e: Error) {
+        self.close.lock().cause.get_or_insert(e);
+    }
+
+    pub(super) fn cause(&self) -> Option<Error> {
+        self.close.lock().cause
+    }
+
+    /// The stream is up: look for its end, or for the first FPDU if that is still to come.
+    pub(super) fn turn_up(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        if inner.owed == Owed::Established && self.seen_fpdu() {
+            self.disarm(inner);
+            self.tell_established(inner);
+        }
+        if let Some(how) = self.teardown_asked() {
+            return self.begin_teardown(inner, how);
+        }
+        let event = match self.sock.state() {
+            TcpState::Established => {
+                if self.expired(inner) {
+                    self.dev.stats.inc(Counter::Timeouts);
+                    self.close.lock().raise(Teardown::Abort(ETIMEDOUT));
+                    return true;
+                }
+                return false;
+            }
+            TcpState::CloseWait => Event::PeerClosed,
+            _ => Event::LlpLost,
+        };
+        self.settle();
+        if self.teardown_asked().is_none() {
+            self.step_qp(event);
+            let how = match event {
+                Event::PeerClosed => Teardown::Local,
+                _ => Teardown::Abort(self.cause().unwrap_or_else(errno::econnreset)),
+            };
+            self.close.lock().raise(how);
+        }
+        true
+    }
+
+    /// Lets the QP consume what TCP has acknowledged: the peer counts it as delivered.
+    fn settle(&self) {
+        let mut byte = [0u8];
+        for _ in 0..SETTLE_ROUNDS {
+            self.sock.run_data_ready();
+            if self.teardown_asked().is_some() || !self.sock.peek(&mut byte).is_ok_and(|n| n > 0) {
+                return;
+            }
+            // Somebody else is at it, or has it queued.
+            context::msleep(SETTLE_MS);
+        }
+    }
+
+    /// Reports to the QP's state machine. What it would have us do is done in any case.
+    fn step_qp(&self, event: Event) {
+        if let Some(qp) = self.qp.as_ref() {
+            let _ = qp.step(event);
+        }
+    }
+
+    fn begin_teardown(self: &Arc<Self>, inner: &mut Inner, how: Teardown) -> bool {
+        self.trace(Step::Teardown, &self.close.lock().status());
+        self.quiesce();
+        let terminated = matches!(how, Teardown::Terminate)
+            && self.qp.as_ref().is_some_and(|qp| qp.send_terminate(&self.sock));
+        match how {
+            Teardown::Graceful => self.start_draining(inner, GRACEFUL_MS),
+            // Nothing of ours is on its way, so there is nothing to wait for.
+            Teardown::Local if self.sock.unsent() == 0 => {
+                let _ = self.sock.shutdown(Shutdown::Send);
+                self.finish(inner, false);
+                false
+            }
+            Teardown::Local => self.drain_briefly(inner),
+            Teardown::Terminate if terminated => self.drain_briefly(inner),
+            Teardown::Terminate | Teardown::Abort(_) => {
+                self.dev.stats.inc(Counter::Aborts);
+                self.finish(inner, true);
+                false
+            }
+        }
+    }
+
+    /// Gives the last words, a Terminate or a refusal, a short time to arrive.
+    pub(super) fn drain_briefly(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        inner.hurried = true;
+        self.start_draining(inner, LOCAL_MS)
+    }
+
+    /// Sends our FIN and leaves it to [`Self::turn_draining`] to see it acknowledged, with all before it.
+    fn start_draining(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) -> bool {
+        self.set_stage(Stage::Closed);
+        if !self.sock.state().is_open() || self.sock.shutdown(Shutdown::Send).is_err() {
+            self.finish(inner, true);
+            return false;
+        }
+        inner.state = State::Draining;
+        self.arm(inner, ms);
+        true
+    }
+
+    pub(super) fn turn_draining(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        let asked = self.teardown_asked();
+        let reset = match self.sock.state() {
+            // All is acknowledged, or the connection is gone.
+            TcpState::FinWait2 | TcpState::TimeWait | TcpState::Close => false,
+            _ if matches!(asked, Some(Teardown::Abort(_))) => true,
+            _ if self.expired(inner) => {
+                self.dev.stats.inc(Counter::DrainTimeouts);
+                true
+            }
+            _ => {
+                // A QP that is to be destroyed does not wait as long as one that is only to be disconnected.
+                let hurry = asked.map_or(0, Teardown::strength) >= Teardown::Local.strength();
+                if hurry && !inner.hurried {
+                    inner.hurried = true;
+                    self.arm(inner, LOCAL_MS);
+                }
+                return false;
+            }
+        };
+        self.finish(inner, reset);
+        false
+    }
+
+    /// When it returns the QP neither places nor sends anything.
+    fn quiesce(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.stop_rx();
+            qp.stop_tx();
+        }
+    }
+
+    /// The last act, from any state: after it the endpoint is only memory.
+    pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, reset: bool) {
+        self.quiesce();
+        self.end_socket(inner, reset);
+        if let Some(qp) = self.qp.as_ref() {
+            self.step_qp(Event::Closed);
+            qp.enter_error();
+            qp.flush();
+        }
+        self.tell_end(inner);
+        // The core's reference goes only after the last upcall.
+        inner.cm_id = None;
+        self.trace(Step::Closed, &self.close.lock().status());
+        self.retire();
+    }
+
+    /// Ends the connection.
+    pub(super) fn end_socket(self: &Arc<Self>, inner: &mut Inner, reset: bool) {
+        inner.state = State::Closed;
+        self.set_stage(Stage::Closed);
+        self.disarm(inner);
+        self.sock.detach();
+        if reset {
+            self.sock.abort(self.cause().unwrap_or_else(errno::econnaborted));
+        }
+        inner.leave_listener();
+    }
+
+    /// Takes the endpoint off the books; whoever waits for its end goes on.
+    pub(super) fn retire(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            let link = qp.link.lock().take();
+            drop(link);
+        }
+        self.dev.endpoints.remove(self.id);
+        self.closed.complete_all();
+    }
+
+    /// Tells the core that the responder is up.
+    pub(super) fn tell_established(&self, inner: &mut Inner) {
+        let (ird, ord) = inner.depth;
+        if let Some(id) = &inner.cm_id {
+            // No private data to copy and a work element set aside for it: this cannot fail.
+            let _ = id.upcall(CmEvent::Established { ird, ord });
+        }
+        inner.owed = Owed::Close;
+    }
+
+    /// Tells the core that the connection is no more.
+    fn tell_end(&self, inner: &mut Inner) {
+        if inner.owed == Owed::Established {
+            // The core wants to hear of the beginning before it hears of the end.
+            self.tell_established(inner);
+        }
+        let status = self.close.lock().status();
+        let hs = core::mem::replace(&mut inner.hs, Handshake::None);
+        let Some(id) = &inner.cm_id else { return };
+        match inner.owed {
+            Owed::Close => {
+                let _ = id.upcall(CmEvent::Close { status });
+            }
+            Owed::Reply => {
+                let e = status.err().unwrap_or_else(errno::econnreset);
+                // The reason a peer gives for its refusal is in the private data.
+                let refused = match &hs {
+                    Handshake::Initiator(machine, _) if e == errno::econnrefused() => {
+                        shown(machine.private_data())
+                    }
+                    _ => &[],
+                };
+                // Without memory to copy the private data the core must still be told.
+                if tell_refused(id, e, refused).is_err() {
+                    let _ = tell_refused(id, e, &[]);
+                }
+            }
+            Owed::Established | Owed::Nothing => {}
+        }
+        inner.owed = Owed::Nothing;
+    }
+}
+
+fn tell_refused(id: &CmId<Siw>, e: Error, pdata: &[u8]) -> Result {
+    id.upcall(CmEvent::ConnectReply {
+        status: Err(e),
+        local: id.local_addr()?,
+        remote: id.remote_addr()?,
+        ird: 0,
+        ord: 0,
+        pdata,
+    })
+}
