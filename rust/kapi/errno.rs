@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Error codes the kernel crate has no constants for.
+
+use super::bindings;
+use kernel::prelude::*;
+
+macro_rules! codes {
+    ($($name:ident = $code:ident, $doc:literal;)*) => {
+        $(
+            #[doc = $doc]
+            pub(crate) fn $name() -> Error {
+                Error::from_errno((bindings::$code as i32).wrapping_neg())
+            }
+        )*
+    };
+}
+
+codes! {
+    econnaborted = ECONNABORTED, "Connection given up by this side.";
+    econnrefused = ECONNREFUSED, "Connection refused.";
+    econnreset = ECONNRESET, "Connection reset by the peer.";
+    enotconn = ENOTCONN, "Not connected.";
+    eopnotsupp = EOPNOTSUPP, "Not supported.";
+    eproto = EPROTO, "Protocol error.";
+}
