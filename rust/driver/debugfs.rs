@@ -51,13 +51,17 @@ impl Files {
 }
 
 fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "qpn state phase pd sq rq connected sq_work rq_work busy")?;
+    writeln!(
+        f,
+        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq"
+    )?;
     let mut result = Ok(());
     qps.for_each(|qpn, qp| {
         if result.is_ok() {
+            let (wrs, reads, requests) = qp.stream.depths();
             result = writeln!(
                 f,
-                "{} {:?} {:?} {} {} {} {} {} {} {}",
+                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {}",
                 qpn,
                 qp.state(),
                 qp.phase(),
@@ -67,7 +71,10 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 u8::from(qp.link.lock().is_some()),
                 u8::from(qp.sq.has_work()),
                 u8::from(qp.rq.has_work()),
-                u8::from(qp.stream.busy()),
+                qp.stream.owner(),
+                wrs,
+                reads,
+                requests,
             );
         }
     });

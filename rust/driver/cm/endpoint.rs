@@ -202,8 +202,9 @@ impl SocketEvents for Hook {
     }
 
     fn write_space(&self, sk: &SockView) {
+        // The active side may send before the stream's data goes to the QP.
         match (self.0.stage(), self.0.qp.as_ref()) {
-            (Stage::Stream, Some(qp)) => qp.tx_space(sk),
+            (Stage::Handshake | Stage::Stream, Some(qp)) => qp.tx_space(sk),
             _ => sk.clear_nospace(),
         }
     }

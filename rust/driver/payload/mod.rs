@@ -11,7 +11,7 @@ mod place;
 pub(crate) use gather::{encode, Encoded};
 
 use crate::driver::device::Device;
-use crate::driver::tpt::MemRef;
+use crate::driver::tpt::entry::MemRef;
 use crate::kapi::rdma::Sge;
 use iwarp::access::{Access, AccessError, Need, PdId};
 use iwarp::stag::Stag;

@@ -26,6 +26,7 @@ impl QpObj {
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
             self.event(QpEvent::LastWqeReached);
         }
+        self.start_reaper();
     }
 
     /// Flushes what has been posted to a dead QP. Any context.
@@ -47,6 +48,7 @@ impl QpObj {
     /// Ends the data path of a QP that is being destroyed: what it still holds is let go of, nothing is posted any more. Sleeps.
     pub(crate) fn finish(&self) {
         self.enter_error();
+        self.stop_reaper();
         let left = (self.stream.tx.lock().take(), self.stream.rx.lock().take());
         drop(left);
         self.stream.clear_reads();

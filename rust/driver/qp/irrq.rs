@@ -3,7 +3,7 @@
 //! Inbound Read Request Queue: Reads of the peer that are to be answered, at most IRD of them.
 
 use super::ring::Ring;
-use crate::driver::tpt::MemRef;
+use crate::driver::tpt::entry::MemRef;
 use iwarp::error::{Error, Result};
 use iwarp::read_credits::ReadCredits;
 use iwarp::wire::rdmap::ReadRequest;

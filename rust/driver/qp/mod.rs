@@ -5,10 +5,9 @@
 pub(crate) mod flush;
 pub(crate) mod irrq;
 pub(crate) mod kick;
-pub(crate) mod kick;
 pub(crate) mod orq;
+mod reaper;
 pub(crate) mod retire;
-pub(crate) mod ring;
 mod ring;
 pub(crate) mod rq;
 pub(crate) mod rx;

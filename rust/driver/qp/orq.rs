@@ -6,7 +6,7 @@
 //! order of the requests (RFC 5040 5.5, rule 20), so only the head is ever looked at.
 
 use super::ring::Ring;
-use crate::driver::tpt::MemRef;
+use crate::driver::tpt::entry::MemRef;
 use iwarp::error::WcStatus;
 use iwarp::read_credits::{Gate, ReadCredits};
 use iwarp::stag::Stag;

@@ -14,7 +14,7 @@ use crate::driver::cm::Endpoint;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::payload::Sgl;
 use crate::driver::stats::Counter;
-use crate::driver::tpt::MemRef;
+use crate::driver::tpt::entry::MemRef;
 use crate::driver::QpObj;
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::{RxSock, Skb};

@@ -8,6 +8,7 @@
 
 use super::irrq::{Irrq, Request};
 use super::orq::Orq;
+use super::reaper::Reaper;
 use super::retire::Retire;
 use super::rx::RxCtx;
 use super::state::Phase;
@@ -84,8 +85,9 @@ pub(crate) struct Stream {
     pub(super) flushes: Atomic<u32>,
     /// `LAST_WQE_REACHED` has been raised.
     pub(super) last_wqe: Atomic<u32>,
-    /// Its work item.
+    /// Work items: for transmission by a datamover, and for what comes after the end.
     pub(crate) mover: Arc<Mover>,
+    pub(super) reaper: Arc<Reaper>,
 }
 
 impl Stream {
@@ -104,12 +106,18 @@ impl Stream {
             flushes: Atomic::new(0),
             last_wqe: Atomic::new(0),
             mover: Mover::new()?,
+            reaper: Reaper::new()?,
         })
     }
 
     /// Whether work requests of the SQ are in progress.
     pub(crate) fn busy(&self) -> bool {
         !self.retire.is_empty() || !self.orq.lock().is_empty()
+    }
+
+    /// Who transmits; for debugfs.
+    pub(crate) fn owner(&self) -> tx_owner::Phase {
+        tx_owner::phase(self.owner.load(Relaxed))
     }
 
     /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for debugfs.
@@ -190,8 +198,10 @@ impl QpObj {
         };
         let ord = p.ord.max(u32::from(rtr == Some(RtrKind::Read)));
         let ird = p.ird.max(u32::from(expected.contains(RtrKind::Read)));
-        let mut orq = Orq::new(u16::try_from(ord).map_err(|_| EINVAL)?)?;
-        let irrq = Irrq::new(u16::try_from(ird).map_err(|_| EINVAL)?)?;
+        let ord = u16::try_from(ord).map_err(|_| EINVAL)?;
+        let ird = u16::try_from(ird).map_err(|_| EINVAL)?;
+        let mut orq = Orq::new(ord)?;
+        let irrq = Irrq::new(ird)?;
         let config = RxConfig {
             crc: p.net.crc,
             rtr: expected,

@@ -13,7 +13,7 @@ use super::state::Phase;
 use super::stream::Cause;
 use crate::driver::payload::{encode, Encoded, Sgl};
 use crate::driver::stats::Counter;
-use crate::driver::tpt::MemRef;
+use crate::driver::tpt::entry::MemRef;
 use crate::driver::QpObj;
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive work requests a user program posts to a dead QP.
+//!
+//! They go into memory it maps and make no system call, so nobody would flush them [B6]. Until the QP is destroyed its ring is looked at now
+//! and then.
+
+use crate::driver::{QpObj, QpRef};
+use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::wq;
+use crate::new_spinlock_irq;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::time::{msecs_to_jiffies, Msecs};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
+
+/// Time between two looks: it doubles from the first to the last.
+const FIRST_MS: Msecs = 20;
+const LAST_MS: Msecs = 1000;
+
+/// Who looks, and after what time.
+struct Watch {
+    qp: Option<QpRef>,
+    delay: Msecs,
+}
+
+/// The periodic look at a QP's ring.
+#[pin_data]
+pub(super) struct Reaper {
+    #[pin]
+    work: DelayedWork<Self>,
+    #[pin]
+    watch: SpinLockIrq<Watch>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Reaper { self.work }
+}
+
+impl Reaper {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- new_delayed_work!("siw_reaper"),
+                watch <- new_spinlock_irq!(Watch {
+                    qp: None,
+                    delay: FIRST_MS,
+                }),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The QP, and the time until the next look.
+    fn next(&self) -> Option<(QpRef, Msecs)> {
+        let mut watch = self.watch.lock();
+        let delay = watch.delay;
+        watch.delay = delay.saturating_mul(2).min(LAST_MS);
+        Some((watch.qp.clone()?, delay))
+    }
+}
+
+impl WorkItem for Reaper {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some((qp, delay)) = this.next() {
+            qp.restart_flush();
+            qp.dev
+                .shared
+                .cm
+                .mod_delayed(this, msecs_to_jiffies(delay));
+        }
+    }
+}
+
+impl QpObj {
+    /// Begins to look after the receive ring of a QP that has died, if it is one of a user's own. Sleeps.
+    pub(super) fn start_reaper(&self) {
+        if !self.is_user() || self.rq.size() == 0 {
+            return;
+        }
+        let reaper = &self.stream.reaper;
+        reaper.watch.lock().qp.get_or_insert_with(|| ARef::from(self));
+        self.dev
+            .shared
+            .cm
+            .mod_delayed(reaper.clone(), msecs_to_jiffies(FIRST_MS));
+    }
+
+    /// Ends that. Sleeps.
+    pub(super) fn stop_reaper(&self) {
+        let reaper = &self.stream.reaper;
+        // First the reference, so that a look that has begun is the last.
+        let qp = reaper.watch.lock().qp.take();
+        wq::cancel_delayed_sync(reaper);
+        drop(qp);
+    }
+}
