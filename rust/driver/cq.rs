@@ -20,7 +20,7 @@ use super::{
     Siw, //
 };
 use crate::kapi::{
-    random,
+    errno, random,
     rdma::{
         self,
         abi,
@@ -294,7 +294,7 @@ pub(crate) fn create(
     attr: &CqAttr,
 ) -> Result<(u32, impl PinInit<Cq, Error>)> {
     if attr.flags != 0 {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     if attr.cqe < 1 || attr.cqe > limits::CQE {
         return Err(EINVAL);
@@ -431,7 +431,9 @@ impl CqObj {
         };
         // Without memory the queue pairs go on, but nothing they do is reported any more.
         if dev.shared.cm.try_spawn(GFP_ATOMIC, work).is_err() {
-            pr_warn_once!("no memory to stop the queue pairs of an overrun completion queue\n");
+            kernel::pr_warn_once!(
+                "no memory to stop the queue pairs of an overrun completion queue\n"
+            );
         }
     }
 

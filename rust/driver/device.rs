@@ -16,7 +16,6 @@ use crate::kapi::{
     net::NetDev,
     random,
     rdma::{
-        self,
         eui48_to_guid,
         num_possible_cpus,
         port_active,
@@ -188,8 +187,8 @@ impl Device {
             try_pin_init!(Self {
                 netdev: ndev.clone(),
                 shared,
-                tpt: tpt.clone(),
-                qps: qps.clone(),
+                tpt,
+                qps,
                 stats: Stats::new(),
                 counts: Counts {
                     ucontext: Count::new(),
@@ -218,7 +217,7 @@ impl Device {
         new.set_netdev(ndev)?;
         new.register(name)?;
         // Not having them is no reason to fail.
-        let files = Files::new(&debugfs, name, &tpt, &qps).ok();
+        let files = Files::new(&debugfs, name, &dev.tpt, &dev.qps).ok();
         *dev.files.lock() = files;
         Ok(())
     }

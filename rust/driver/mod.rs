@@ -186,7 +186,7 @@ impl Provider {
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
         let devices = DriverRegistration::new();
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
-        let link = KBox::pin_init(LinkRegistration::new(c"siw", module), GFP_KERNEL)?;
+        let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
         Ok(Self {
             _link: link,
             _netdev: netdev,

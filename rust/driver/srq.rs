@@ -16,6 +16,7 @@ use super::{
     SrqObj, //
 };
 use crate::kapi::{
+    errno,
     rdma::{
         self,
         abi,
@@ -58,7 +59,7 @@ pub(crate) fn create(
     init: &SrqInitAttr,
 ) -> Result<impl PinInit<Srq, Error>> {
     if !init.basic {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     let attr = &init.attr;
     if attr.max_wr == 0
@@ -101,7 +102,7 @@ pub(crate) fn created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {
 /// `modify_srq`: arms the limit event.
 pub(crate) fn modify(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
     if mask.max_wr {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     if mask.limit {
         if attr.limit > srq.size {

@@ -3,7 +3,6 @@
 //! Counters of a device: `rdma statistic show link`.
 
 use kernel::{
-    prelude::*,
     str::CStr,
     sync::atomic::{
         Atomic,

@@ -160,16 +160,17 @@ impl Rq {
         srq: Option<&SrqObj>,
         wrs: u32,
         max_sge: u32,
-    ) -> Result<impl PinInit<Self>> {
+    ) -> Result<impl PinInit<Self> + use<>> {
         let (own, size, entry) = if srq.is_none() && wrs > 0 {
             let (ring, size, entry) = RecvRing::new(wrs, ctx)?;
             (Some(ring), size, entry)
         } else {
             (None, 0, None)
         };
+        let srq = srq.map(SrqRef::from);
         Ok(pin_init!(Self {
             own <- crate::new_spinlock_irq!(own, "siw_rq"),
-            srq: srq.map(SrqRef::from),
+            srq,
             size,
             max_sge,
             entry,
@@ -202,15 +203,13 @@ impl Rq {
     pub(crate) fn take(&self) -> Option<RecvWr> {
         match &self.srq {
             Some(srq) => srq.take(),
-            None => self.own.lock().as_mut()?.take(self.pd),
+            None => Option::as_mut(&mut self.own.lock())?.take(self.pd),
         }
     }
 
     /// Posts a kernel consumer's request. Any context.
     pub(crate) fn post(&self, wr: &rdma::RecvWr<'_>) -> Result {
-        self.own
-            .lock()
-            .as_mut()
+        Option::as_mut(&mut self.own.lock())
             .ok_or(EINVAL)?
             .post(wr, self.max_sge)
     }

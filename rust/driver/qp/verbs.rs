@@ -23,6 +23,7 @@ use crate::{
         Siw, //
     },
     kapi::{
+        errno,
         rdma::{
             self,
             abi,
@@ -59,7 +60,7 @@ pub(crate) fn create(
     attr: &QpInitAttr<'_, Siw>,
 ) -> Result<impl PinInit<Qp, Error>> {
     if attr.create_flags() != 0 || !attr.is_rc() {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     let cap = attr.cap();
     if cap.max_send_wr == 0
@@ -119,7 +120,7 @@ pub(crate) fn created(qp: &QpObj, udata: Option<&mut Udata<'_>>) -> Result {
 /// `modify_qp`.
 pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
     if attr.has_unknown_bits() {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     if let Some(flags) = attr.access() {
         qp.access.store(flags, Relaxed);
@@ -216,7 +217,7 @@ pub(crate) fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
     let idle = qp.phase() == Phase::Idle;
     if wrs.is_doorbell() {
         if idle {
-            return Err(ENOTCONN);
+            return Err(errno::enotconn());
         }
         qp.kick(Kick::Poster);
         return Ok(());
@@ -225,7 +226,7 @@ pub(crate) fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
         return Err(EINVAL);
     }
     if idle {
-        return Err(ENOTCONN);
+        return Err(errno::enotconn());
     }
     let mut result = Ok(());
     let mut posted = false;

@@ -187,11 +187,6 @@ impl MemRef {
         self.chunk(to, dst.len(), |backing, offset| backing.read(offset, dst))
     }
 
-    /// Copies `src` into the region at `to`: one chunk. Any context but hardirq.
-    pub(crate) fn write(&self, to: u64, src: &[u8]) -> Result<(), AccessError> {
-        self.chunk(to, src.len(), |backing, offset| backing.write(offset, src))
-    }
-
     /// Copies `len` bytes of `skb` from `skb_off` into the region at `to`: one chunk. Softirq or
     /// process context.
     pub(crate) fn write_skb(

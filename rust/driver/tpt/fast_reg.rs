@@ -55,7 +55,9 @@ impl Shadow {
 
     /// `EINVAL` for other regions and while a request has the list.
     pub(super) fn fill(&self, sg: SgList<'_>) -> Result<usize> {
-        self.list.lock().as_mut().ok_or(EINVAL)?.fill(sg)
+        Option::as_mut(&mut self.list.lock())
+            .ok_or(EINVAL)?
+            .fill(sg)
     }
 }
 

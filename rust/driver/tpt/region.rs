@@ -7,7 +7,6 @@ use super::{
         Entry,
         State, //
     },
-    Tpt, //
 };
 use crate::{
     driver::{
@@ -18,19 +17,22 @@ use crate::{
         },
         Siw, //
     },
-    kapi::rdma::{
-        self,
-        abi,
-        access as flags,
-        Backing,
-        DmaGrant,
-        MrType,
-        NewMr,
-        PageList,
-        RcuArc,
-        Udata,
-        Umem,
-        UserMrReq, //
+    kapi::{
+        errno,
+        rdma::{
+            self,
+            abi,
+            access as flags,
+            Backing,
+            DmaGrant,
+            MrType,
+            NewMr,
+            PageList,
+            RcuArc,
+            Udata,
+            Umem,
+            UserMrReq, //
+        },
     },
 };
 use iwarp::{
@@ -67,15 +69,17 @@ impl Drop for Mr {
 /// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); others we do not know are refused, never
 /// dropped in silence.
 pub(super) fn rights(access: u32) -> Result<Rights> {
+    /// `IB_ACCESS_HUGETLB`: a hint.
+    const HUGETLB: u32 = 1 << 7;
     const KNOWN: u32 = flags::LOCAL_WRITE
         | flags::REMOTE_WRITE
         | flags::REMOTE_READ
         | flags::MW_BIND
         | flags::ZERO_BASED
-        | flags::HUGETLB
+        | HUGETLB
         | flags::OPTIONAL_RANGE;
     if access & !KNOWN != 0 {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     let rights = Rights(
         access
@@ -174,7 +178,7 @@ pub(crate) fn reg_user(
 /// `alloc_mr`: a region that REG_MR work requests fill.
 pub(crate) fn alloc(pd: &rdma::Pd<Siw>, kind: MrType, max_sg: u32) -> Result<NewMr<Mr>> {
     if !matches!(kind, MrType::MemReg) {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     if max_sg == 0 {
         return Err(EINVAL);
@@ -216,7 +220,7 @@ pub(crate) fn alloc(pd: &rdma::Pd<Siw>, kind: MrType, max_sg: u32) -> Result<New
 pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<NewMr<Mr>> {
     let rights = rights(access)?;
     if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
-        return Err(EOPNOTSUPP);
+        return Err(errno::eopnotsupp());
     }
     let (mr, stag) = add(pd, None, |stag, pd| {
         Entry::new(
@@ -245,11 +249,4 @@ pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<Ne
 /// `map_mr_sg`: collects the pages the next REG_MR is to register. Any context.
 pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
     mr.entry.shadow.fill(sg)
-}
-
-impl Tpt {
-    /// Whether nothing is registered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.table.is_empty()
-    }
 }
