@@ -11,7 +11,7 @@ use super::{
 use crate::kapi::{
     errno,
     context,
-    net::{self, Acceptor, ListenOpts, SockAddr, Socket},
+    net::{self, Acceptor, Family, ListenOpts, SockAddr, Socket},
     rdma::CmId,
     wq,
 };
@@ -73,7 +73,8 @@ pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>
         backlog,
         // The core listens once on every device of a wildcard id: each takes what comes in through its own interface.
         ifindex: addr.is_any().then(|| dev.netdev.ifindex()),
-        v6only: id.afonly(),
+        // The core sets it for every IPv4 id, where it would hide the socket.
+        v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
     let number = dev.endpoints.next_id();
