@@ -5,9 +5,11 @@
 mod bindings;
 pub(crate) mod context;
 pub(crate) mod crc32c;
+pub(crate) mod errno;
 pub(crate) mod net;
 pub(crate) mod random;
 pub(crate) mod rdma;
+pub(crate) mod slot;
 pub(crate) mod sync;
 pub(crate) mod trace;
 pub(crate) mod wq;

@@ -7,6 +7,8 @@
 use super::udata::Pod;
 use crate::kapi::bindings as b;
 
+/// `RDMA_DRIVER_SIW`: what libsiw looks for.
+pub(crate) const DRIVER_ID: u32 = b::rdma_driver_id_RDMA_DRIVER_SIW;
 /// `SIW_ABI_VERSION`.
 pub(crate) const ABI_VERSION: u32 = b::SIW_ABI_VERSION;
 /// `SIW_MAX_SGE`: the elements that a work request can have.

@@ -229,6 +229,12 @@ impl<D: Driver> Device<D> {
         Ok((speed, width))
     }
 
+    /// Tells the consumers if the state of the port has changed with that of `ndev`. Any context.
+    pub(crate) fn port_state(&self, ndev: &NetDev) {
+        // SAFETY: Both are valid.
+        unsafe { bindings::ib_dispatch_port_state_event(self.as_raw(), ndev.as_raw().cast()) };
+    }
+
     /// Tells the consumers about a change of the port. Any context.
     pub(crate) fn port_event(&self, event: PortEvent) {
         let mut ev: bindings::ib_event = pin_init::zeroed();

@@ -243,6 +243,18 @@ impl<E> TptTable<E> {
         Some(unsafe { RcuArc::from_raw(entry) })
     }
 
+    /// Calls `f` for each entry, without any lock held.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(u32, RcuArc<E>)) {
+        let mut index = 0;
+        // SAFETY: The xarray is initialised, and `index` is valid.
+        while !unsafe { bindings::siw_helper_xa_find(self.xa.get(), &mut index) }.is_null() {
+            if let Some(entry) = self.get(index as u32) {
+                f(index as u32, entry);
+            }
+            index += 1;
+        }
+    }
+
     /// Whether there is no object.
     pub(crate) fn is_empty(&self) -> bool {
         // SAFETY: The xarray is initialised.
