@@ -8,6 +8,7 @@
 
 use core::{
     marker::PhantomData,
+    mem::ManuallyDrop,
     ops::Deref,
     ptr::{
         null_mut,
@@ -83,6 +84,7 @@ pub(crate) enum PortEvent {
 
 impl<D: Driver> Device<D> {
     /// Allocates a device. May sleep.
+    #[expect(clippy::new_ret_no_self, reason = "it is owned until it is registered")]
     pub(crate) fn new(
         module: &'static ThisModule,
         cfg: &DeviceConfig<'_>,
@@ -128,7 +130,7 @@ impl<D: Driver> Device<D> {
         let desc = cfg.node_desc.to_bytes();
         let room = dev.node_desc.len() - 1;
         for (to, from) in dev.node_desc.iter_mut().take(room).zip(desc) {
-            *to = *from as _;
+            *to = *from;
         }
         dev.phys_port_cnt = PORT;
         dev.num_comp_vectors = i32::try_from(cfg.num_comp_vectors).unwrap_or(1);
@@ -210,7 +212,7 @@ impl<D: Driver> Device<D> {
         // SAFETY: It is held.
         let dealloc = unsafe { (*dev).ops.dealloc_driver };
         // Any driver could use our number.
-        if dealloc.map(|f| f as usize) != Some(vtable::dealloc_driver::<D> as usize) {
+        if dealloc.map(|f| f as usize) != Some(vtable::device::dealloc_driver::<D> as usize) {
             // SAFETY: Taken above.
             unsafe { bindings::ib_device_put(dev) };
             return None;
@@ -283,7 +285,7 @@ impl<D: Driver> NewDevice<D> {
         let room = ifname.len() - 1;
         let name = ndev.name();
         for (to, from) in ifname.iter_mut().take(room).zip(name.as_bytes()) {
-            *to = *from as _;
+            *to = *from;
         }
         Ok(())
     }
@@ -296,7 +298,7 @@ impl<D: Driver> NewDevice<D> {
         // SAFETY: The device is complete.
         to_result(unsafe { bindings::ib_register_device(dev, name.as_char_ptr(), null_mut()) })?;
         // The core owns it now.
-        core::mem::forget(self);
+        let _ = ManuallyDrop::new(self);
         Ok(())
     }
 }

@@ -39,7 +39,10 @@ use kernel::{
 
 use super::{
     device::Device,
-    ops::Driver, //
+    ops::{
+        Borrowed,
+        Driver, //
+    },
 };
 use crate::kapi::bindings::{
     self,
@@ -224,7 +227,7 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         // SAFETY: As above.
         unsafe { (&raw mut (*this).user).write(user) };
         // SAFETY: As above.
-        let Ok(()) = (unsafe { Completion::new().__pinned_init(&raw mut (*this).idle) });
+        let Ok(()) = unsafe { Completion::new().__pinned_init(&raw mut (*this).idle) };
 
         // INVARIANT: All fields are initialised and the creation reference is held.
         // SAFETY: As just said.
@@ -283,7 +286,7 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
 pub(crate) struct New<'a, D: Driver, B: Base<D>> {
     base: *mut B,
     ucontext: *mut ib_ucontext,
-    _p: PhantomData<(&'a (), fn() -> D)>,
+    _p: Borrowed<'a, B, D>,
 }
 
 impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {

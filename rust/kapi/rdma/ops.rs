@@ -2,7 +2,10 @@
 
 //! What a provider implements.
 
-use core::fmt;
+use core::{
+    fmt,
+    marker::PhantomData, //
+};
 
 use kernel::{
     prelude::*,
@@ -62,6 +65,9 @@ use crate::kapi::bindings::{
     ib_srq,
     ib_ucontext, //
 };
+
+/// What something borrowed from the core for a call of `D` is marked with.
+pub(super) type Borrowed<'a, T, D> = PhantomData<(&'a T, fn() -> D)>;
 
 /// A provider (`struct ib_device_ops`).
 ///

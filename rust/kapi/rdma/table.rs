@@ -121,7 +121,7 @@ impl<E> RcuArc<E> {
     /// The caller is in an RCU read-side critical section in which `ptr` was found.
     unsafe fn get_live(ptr: NonNull<Inner<E>>) -> Option<Self> {
         // SAFETY: The memory is there until the section ends, and so is the counter.
-        let refs = unsafe { &*(&raw const (*ptr.as_ptr()).refs) };
+        let refs = unsafe { &(*ptr.as_ptr()).refs };
         let mut old = refs.load(Relaxed);
         while old > 0 {
             match refs.cmpxchg(old, old.wrapping_add(1), Full) {

@@ -14,7 +14,6 @@ use core::ptr::{
 
 use kernel::{
     error::from_err_ptr,
-    ffi,
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //

@@ -6,7 +6,10 @@ use core::marker::PhantomData;
 
 use super::{
     object::QpTag,
-    ops::Driver, //
+    ops::{
+        Borrowed,
+        Driver, //
+    },
 };
 use crate::kapi::bindings::{
     self,
@@ -105,7 +108,7 @@ pub(crate) struct WcOut<'a, D: Driver> {
     wc: *mut ib_wc,
     max: usize,
     count: usize,
-    _p: PhantomData<(&'a mut ib_wc, fn() -> D)>,
+    _p: Borrowed<'a, ib_wc, D>,
 }
 
 impl<D: Driver> WcOut<'_, D> {

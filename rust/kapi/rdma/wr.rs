@@ -12,7 +12,10 @@ use kernel::prelude::*;
 use super::{
     abi::Sge,
     mr::Mr,
-    ops::Driver, //
+    ops::{
+        Borrowed,
+        Driver, //
+    },
 };
 use crate::kapi::bindings::{
     self,
@@ -55,7 +58,7 @@ pub(crate) struct SendWrs<'a, D: Driver> {
     first: *const ib_send_wr,
     next: *const ib_send_wr,
     last: *const ib_send_wr,
-    _p: PhantomData<(&'a ib_send_wr, fn() -> D)>,
+    _p: Borrowed<'a, ib_send_wr, D>,
 }
 
 impl<'a, D: Driver> SendWrs<'a, D> {
@@ -83,10 +86,6 @@ impl<'a, D: Driver> SendWrs<'a, D> {
     }
 
     /// The next request.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is a cursor: `bad` looks back"
-    )]
     pub(crate) fn next(&mut self) -> Option<SendWr<'a, D>> {
         if self.next.is_null() {
             return None;
@@ -284,10 +283,6 @@ impl<'a> RecvWrs<'a> {
     }
 
     /// The next request.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is a cursor: `bad` looks back"
-    )]
     pub(crate) fn next(&mut self) -> Option<RecvWr<'a>> {
         if self.next.is_null() {
             return None;

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Callbacks of the iWARP connection manager.
+
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+
+use kernel::{
+    ffi,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+};
+
+use super::{
+    to_errno,
+    Int, //
+};
+use crate::kapi::{
+    bindings::{
+        ib_device,
+        ib_qp,
+        iw_cm_conn_param,
+        iw_cm_id, //
+    },
+    rdma::{
+        cm::{
+            self,
+            CmId,
+            ConnParam, //
+        },
+        device::Device,
+        object::Qp,
+        ops::Driver,
+    },
+};
+
+/// # Safety
+///
+/// As the parent module says.
+///
+/// The reference goes to the core with the QP. The core calls `iw_add_ref` next, in both places
+/// (`drivers/infiniband/core/iwcm.c`); if only that took one, the QP could go in between.
+pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: Int) -> *mut ib_qp {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    D::iw_get_qp(dev, qpn as u32).map_or(null_mut(), |qp| ARef::into_raw(qp).as_ptr().cast())
+}
+
+/// # Safety
+///
+/// As the parent module says. `iw_get_qp` has just returned the QP, with a reference.
+pub(super) unsafe extern "C" fn iw_add_ref<D: Driver>(_qp: *mut ib_qp) {}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
+    // SAFETY: Not null by the requirements of this function; the object begins with it.
+    let qp = unsafe { NonNull::new_unchecked(qp.cast::<Qp<D>>()) };
+    // SAFETY: The core gives up the reference it got from `iw_get_qp`.
+    drop(unsafe { ARef::from_raw(qp) });
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
+    id: *mut iw_cm_id,
+    param: *mut iw_cm_conn_param,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let id = unsafe { CmId::<D>::from_raw(id) };
+    // SAFETY: As above.
+    let param = unsafe { ConnParam::from_raw(param) };
+    to_errno(D::iw_connect(id, &param))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
+    id: *mut iw_cm_id,
+    param: *mut iw_cm_conn_param,
+) -> Int {
+    // SAFETY: By the requirements of this function; the core sets it from our connect request.
+    let ep = unsafe { cm::take_provider_data::<D::Endpoint>(id) };
+    // SAFETY: As above.
+    let id = unsafe { CmId::<D>::from_raw(id) };
+    // SAFETY: As above.
+    let param = unsafe { ConnParam::from_raw(param) };
+    to_errno(ep.and_then(|ep| D::iw_accept(id, ep, &param)))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
+    id: *mut iw_cm_id,
+    pdata: *const ffi::c_void,
+    len: u8,
+) -> Int {
+    // SAFETY: By the requirements of this function; the core sets it from our connect request.
+    let ep = unsafe { cm::take_provider_data::<D::Endpoint>(id) };
+    // SAFETY: As above.
+    let id = unsafe { CmId::<D>::from_raw(id) };
+    // SAFETY: As above.
+    let pdata = unsafe { cm::bytes(pdata, len.into()) };
+    to_errno(ep.and_then(|ep| D::iw_reject(id, ep, pdata)))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
+    raw: *mut iw_cm_id,
+    backlog: Int,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let id = unsafe { CmId::<D>::from_raw(raw) };
+    let backlog = u32::try_from(backlog).unwrap_or(0);
+    to_errno(D::iw_create_listen(id, backlog).map(|listener| {
+        let listener = Arc::into_raw(listener).cast_mut().cast();
+        // SAFETY: As above; the field is ours.
+        unsafe { (*raw).provider_data = listener };
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn iw_destroy_listen<D: Driver>(id: *mut iw_cm_id) -> Int {
+    // SAFETY: By the requirements of this function; `iw_create_listen` set it.
+    let listener = unsafe { cm::take_provider_data::<D::Listener>(id) };
+    to_errno(listener.and_then(D::iw_destroy_listen))
+}

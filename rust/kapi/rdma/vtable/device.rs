@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Callbacks for the device.
+
+use core::fmt::{
+    self,
+    Write, //
+};
+
+use kernel::{
+    error::from_result,
+    ffi,
+    prelude::*, //
+};
+
+use super::{
+    count,
+    to_errno,
+    Int, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_device,
+        ib_device_attr,
+        ib_gid,
+        ib_port_attr,
+        ib_port_immutable,
+        ib_udata,
+        rdma_hw_stats, //
+    },
+    rdma::{device::Device, ops::Driver, udata::Udata},
+};
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn query_device<D: Driver>(
+    dev: *mut ib_device,
+    attr: *mut ib_device_attr,
+    udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    // SAFETY: As above.
+    let attr = unsafe { &mut *attr };
+    // SAFETY: As above.
+    let mut udata = unsafe { Udata::from_raw(udata) };
+    from_result(|| {
+        if let Some(udata) = &mut udata {
+            udata.expect_no_request()?;
+        }
+        D::query_device(dev).fill(attr);
+        if let Some(udata) = &mut udata {
+            udata.respond_nothing()?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn query_port<D: Driver>(
+    dev: *mut ib_device,
+    _port: u32,
+    attr: *mut ib_port_attr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    // SAFETY: As above.
+    let out = unsafe { &mut *attr };
+    to_errno(D::query_port(dev).map(|attr| attr.fill(out)))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn get_port_immutable<D: Driver>(
+    dev: *mut ib_device,
+    _port: u32,
+    immutable: *mut ib_port_immutable,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    // SAFETY: As above.
+    let out = unsafe { &mut *immutable };
+    to_errno(D::query_port(dev).map(|attr| {
+        out.gid_tbl_len = count(attr.gid_tbl_len as usize);
+        out.core_cap_flags = bindings::RDMA_CORE_PORT_IWARP;
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn query_gid<D: Driver>(
+    dev: *mut ib_device,
+    _port: u32,
+    index: Int,
+    gid: *mut ib_gid,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    from_result(|| {
+        let index = usize::try_from(index).map_err(|_| EINVAL)?;
+        let raw = D::query_gid(dev, index)?;
+        // SAFETY: By the requirements of this function.
+        unsafe { *gid = ib_gid { raw } };
+        Ok(0)
+    })
+}
+
+/// Writes into an array, cut off at its end.
+struct Clipped<'a>(core::slice::IterMut<'a, u8>);
+
+impl Write for Clipped<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for byte in s.bytes() {
+            *self.0.next().ok_or(fmt::Error)? = byte;
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
+    dev: *mut ib_device,
+    out: *mut ffi::c_char,
+) {
+    let mut text = [0u8; bindings::IB_FW_VERSION_NAME_MAX as usize];
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    let room = text.len() - 1;
+    // An error means that it is cut off.
+    let _ = D::fw_version(dev, &mut Clipped(text[..room].iter_mut()));
+    // SAFETY: `out` has `IB_FW_VERSION_NAME_MAX` bytes.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len()) };
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
+    dev: *mut ib_device,
+    _port: u32,
+) -> *mut rdma_hw_stats {
+    // SAFETY: By the requirements of this function.
+    let stats = unsafe { Device::<D>::from_raw(dev) }.stats();
+    // SAFETY: The descriptions live as long as the device. 10 ms is the core's default.
+    unsafe { bindings::rdma_alloc_hw_stats_struct(stats.as_ptr(), count(stats.len()), 10) }
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn get_hw_stats<D: Driver>(
+    dev: *mut ib_device,
+    stats: *mut rdma_hw_stats,
+    _port: u32,
+    _index: Int,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    let num = dev.stats().len();
+    // SAFETY: `alloc_hw_port_stats` made it for as many values.
+    let values = unsafe { (*stats).value.as_mut_slice(num) };
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = D::port_counter(dev, index);
+    }
+    count(num)
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *mut ib_device) {
+    // SAFETY: By the requirements of this function.
+    D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });
+    // SAFETY: This is the last callback.
+    unsafe { Device::<D>::drop_payload(dev) };
+}

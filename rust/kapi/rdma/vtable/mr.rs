@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Callbacks for memory regions.
+
+use kernel::{
+    ffi,
+    prelude::*, //
+};
+
+use super::{
+    count,
+    to_errno,
+    Int, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_dmah,
+        ib_mr,
+        ib_pd,
+        ib_udata,
+        scatterlist, //
+    },
+    rdma::{
+        attr::{
+            MrType,
+            UserMrReq, //
+        },
+        errno,
+        mem::{
+            DmaGrant,
+            SgList, //
+        },
+        mr::Mr,
+        object::Pd,
+        ops::Driver,
+        udata::Udata,
+    },
+};
+
+fn mr_ptr(result: Result<*mut ib_mr>) -> *mut ib_mr {
+    result.unwrap_or_else(Error::to_ptr)
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
+    pd: *mut ib_pd,
+    start: u64,
+    len: u64,
+    iova: u64,
+    access: Int,
+    dmah: *mut ib_dmah,
+    udata: *mut ib_udata,
+) -> *mut ib_mr {
+    if !dmah.is_null() {
+        return errno::eopnotsupp().to_ptr();
+    }
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    // SAFETY: As above.
+    let mut udata = unsafe { Udata::from_raw(udata) };
+    let req = UserMrReq {
+        start,
+        len,
+        iova,
+        access: access as u32,
+    };
+    mr_ptr(Mr::<D>::create(true, || {
+        D::reg_user_mr(pd, &req, udata.as_mut())
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
+    pd: *mut ib_pd,
+    kind: bindings::ib_mr_type,
+    max_sg: u32,
+) -> *mut ib_mr {
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    mr_ptr(Mr::<D>::create(false, || {
+        D::alloc_mr(pd, MrType::from_raw(kind), max_sg)
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: Int) -> *mut ib_mr {
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    mr_ptr(Mr::<D>::create(false, || {
+        D::get_dma_mr(pd, access as u32, DmaGrant::new())
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
+    mr: *mut ib_mr,
+    sg: *mut scatterlist,
+    nents: Int,
+    offset: *mut ffi::c_uint,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let mr = unsafe { Mr::<D>::from_raw(mr) };
+    // SAFETY: As above.
+    let sg = unsafe { SgList::from_raw(mr.base(), sg, nents, offset) };
+    D::map_mr_sg(mr, sg).map_or_else(Error::to_errno, count)
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut ib_udata) -> Int {
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Mr::<D>::from_raw(mr) };
+    to_errno(D::dereg_mr(this).inspect(|()| {
+        // SAFETY: The core does not use it any more if this succeeds.
+        unsafe { Mr::<D>::destroy(mr) };
+    }))
+}
