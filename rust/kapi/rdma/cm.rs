@@ -21,7 +21,6 @@ use kernel::{
 
 use super::{
     device::Device,
-    errno,
     ops::Driver, //
 };
 use crate::kapi::{
@@ -31,6 +30,7 @@ use crate::kapi::{
         iw_cm_conn_param,
         iw_cm_id,
     },
+    errno,
     net::SockAddr, //
 };
 

@@ -12,7 +12,6 @@ pub(crate) mod abi;
 mod attr;
 mod cm;
 mod device;
-pub(crate) mod errno;
 mod gate;
 mod link;
 mod mem;

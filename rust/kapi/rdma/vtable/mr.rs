@@ -21,12 +21,12 @@ use crate::kapi::{
         ib_udata,
         scatterlist, //
     },
+    errno,
     rdma::{
         attr::{
             MrType,
             UserMrReq, //
         },
-        errno,
         mem::{
             DmaGrant,
             SgList, //
