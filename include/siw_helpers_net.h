@@ -9,7 +9,6 @@
 #include <linux/bvec.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
-#include <linux/rwsem.h>
 #include <linux/socket.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -23,37 +22,20 @@ struct siw_sk_callbacks {
 	void (*error_report)(struct sock *sk);
 };
 
-/* A snapshot of a stream's sequence numbers and buffer use. */
-struct siw_sk_info {
-	u32 snd_una;
-	u32 write_seq;
-	u32 rcv_nxt;
-	u32 copied_seq;
-	u32 mss;
-};
-
 /* Locks */
 unsigned long siw_helper_spin_lock_irqsave(spinlock_t *lock);
 void siw_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 
 /* Context */
-bool siw_helper_in_task(void);
-bool siw_helper_in_hardirq(void);
-bool siw_helper_in_softirq(void);
-bool siw_helper_irqs_disabled(void);
 u32 siw_helper_cpu(void);
-u32 siw_helper_nr_cpu_ids(void);
-bool siw_helper_cpu_online(u32 cpu);
 bool siw_helper_cpu_possible(u32 cpu);
 void siw_helper_cond_resched(void);
-void siw_helper_cpu_relax(void);
 unsigned long siw_helper_jiffies(void);
 
 /* Work queues */
 struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
-						    unsigned int flags,
-						    int max_active);
+						    unsigned int flags);
 void siw_helper_flush_workqueue(struct workqueue_struct *wq);
 
 /* Pages */
@@ -62,8 +44,6 @@ void *siw_helper_page_address(struct page *page);
 void siw_helper_put_page(struct page *page);
 
 /* Network devices and namespaces */
-struct net *siw_helper_current_net(void);
-struct net *siw_helper_maybe_get_net(struct net *net);
 struct net *siw_helper_get_net(struct net *net);
 void siw_helper_put_net(struct net *net);
 void siw_helper_dev_hold(struct net_device *dev);
@@ -74,12 +54,7 @@ u32 siw_helper_dev_ifindex(const struct net_device *dev);
 u32 siw_helper_dev_mtu(const struct net_device *dev);
 u32 siw_helper_dev_max_mtu(const struct net_device *dev);
 u16 siw_helper_dev_type(const struct net_device *dev);
-u32 siw_helper_dev_flags(const struct net_device *dev);
-bool siw_helper_dev_unregistering(const struct net_device *dev);
-bool siw_helper_dev_sg_csum(const struct net_device *dev);
-int siw_helper_dev_node(struct net_device *dev);
 struct net *siw_helper_dev_net(struct net_device *dev);
-struct net_device *siw_helper_dev_real(struct net_device *dev);
 u32 siw_helper_dev_addrs(struct net_device *dev,
 			 struct __kernel_sockaddr_storage *out, u32 max);
 struct net_device *siw_helper_notifier_dev(void *info);
@@ -98,7 +73,6 @@ int siw_helper_sock_send(struct socket *sock, const void *buf, size_t len);
 int siw_helper_sock_set_tos(struct socket *sock, u8 tos);
 int siw_helper_sock_set_v6only(struct sock *sk);
 int siw_helper_sk_take_error(struct sock *sk);
-int siw_helper_sk_incoming_cpu(const struct sock *sk);
 
 /* Sockets: callbacks */
 void *siw_helper_sk_owner(const struct sock *sk);
@@ -106,16 +80,14 @@ void siw_helper_sk_callback_lock(struct sock *sk);
 void siw_helper_sk_callback_unlock(struct sock *sk);
 void siw_helper_trace_data_ready(struct sock *sk);
 
-/* Sockets: under the socket lock (the first five also without it) */
+/* Sockets: under the socket lock (the first three also without it) */
 int siw_helper_sk_state(const struct sock *sk);
 int siw_helper_sk_err(const struct sock *sk);
-void siw_helper_sk_info(const struct sock *sk, struct siw_sk_info *info);
-u32 siw_helper_sk_snd_una(const struct sock *sk);
+u32 siw_helper_sk_mss(const struct sock *sk);
 u32 siw_helper_sk_unsent(const struct sock *sk);
 bool siw_helper_sk_memory_free(const struct sock *sk);
 int siw_helper_sk_sndbuf(const struct sock *sk);
 int siw_helper_sk_wmem_queued(const struct sock *sk);
-bool siw_helper_sk_rcv_shutdown(const struct sock *sk);
 void siw_helper_sk_set_nospace(struct sock *sk);
 void siw_helper_sk_clear_nospace(struct sock *sk);
 void siw_helper_lock_sock(struct sock *sk);

@@ -5,10 +5,7 @@
  * Part of rust/helpers.c.
  */
 
-#include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
-#include <linux/nsproxy.h>
-#include <linux/sched.h>
 #include <net/addrconf.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
@@ -45,39 +42,9 @@ bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 
 /* Context */
 
-bool siw_helper_in_task(void)
-{
-	return in_task();
-}
-
-bool siw_helper_in_hardirq(void)
-{
-	return in_hardirq() || in_nmi();
-}
-
-bool siw_helper_in_softirq(void)
-{
-	return in_serving_softirq();
-}
-
-bool siw_helper_irqs_disabled(void)
-{
-	return irqs_disabled();
-}
-
 u32 siw_helper_cpu(void)
 {
 	return raw_smp_processor_id();
-}
-
-u32 siw_helper_nr_cpu_ids(void)
-{
-	return nr_cpu_ids;
-}
-
-bool siw_helper_cpu_online(u32 cpu)
-{
-	return cpu < nr_cpu_ids && cpu_online(cpu);
 }
 
 bool siw_helper_cpu_possible(u32 cpu)
@@ -90,11 +57,6 @@ void siw_helper_cond_resched(void)
 	cond_resched();
 }
 
-void siw_helper_cpu_relax(void)
-{
-	cpu_relax();
-}
-
 unsigned long siw_helper_jiffies(void)
 {
 	return jiffies;
@@ -103,10 +65,9 @@ unsigned long siw_helper_jiffies(void)
 /* Work queues */
 
 struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
-						    unsigned int flags,
-						    int max_active)
+						    unsigned int flags)
 {
-	return alloc_workqueue("%s", flags, max_active, name);
+	return alloc_workqueue("%s", flags, 0, name);
 }
 
 void siw_helper_flush_workqueue(struct workqueue_struct *wq)
@@ -136,17 +97,6 @@ void siw_helper_put_page(struct page *page)
 }
 
 /* Network devices and namespaces */
-
-struct net *siw_helper_current_net(void)
-{
-	/* A task that is exiting has no nsproxy any more. */
-	return get_net(current->nsproxy ? current->nsproxy->net_ns : &init_net);
-}
-
-struct net *siw_helper_maybe_get_net(struct net *net)
-{
-	return maybe_get_net(net);
-}
 
 struct net *siw_helper_get_net(struct net *net)
 {
@@ -201,28 +151,6 @@ u16 siw_helper_dev_type(const struct net_device *dev)
 	return dev->type;
 }
 
-u32 siw_helper_dev_flags(const struct net_device *dev)
-{
-	return netif_get_flags(dev);
-}
-
-bool siw_helper_dev_unregistering(const struct net_device *dev)
-{
-	return READ_ONCE(dev->reg_state) != NETREG_REGISTERED;
-}
-
-bool siw_helper_dev_sg_csum(const struct net_device *dev)
-{
-	netdev_features_t features = READ_ONCE(dev->features);
-
-	return (features & NETIF_F_SG) && (features & NETIF_F_CSUM_MASK);
-}
-
-int siw_helper_dev_node(struct net_device *dev)
-{
-	return dev->dev.parent ? dev_to_node(dev->dev.parent) : NUMA_NO_NODE;
-}
-
 struct net *siw_helper_dev_net(struct net_device *dev)
 {
 	struct net *net;
@@ -231,11 +159,6 @@ struct net *siw_helper_dev_net(struct net_device *dev)
 	net = maybe_get_net(dev_net_rcu(dev));
 	rcu_read_unlock();
 	return net;
-}
-
-struct net_device *siw_helper_dev_real(struct net_device *dev)
-{
-	return is_vlan_dev(dev) ? vlan_dev_real_dev(dev) : dev;
 }
 
 static void siw_set_v4(struct __kernel_sockaddr_storage *out, __be32 addr)
@@ -455,11 +378,6 @@ int siw_helper_sk_take_error(struct sock *sk)
 	return sock_error(sk);
 }
 
-int siw_helper_sk_incoming_cpu(const struct sock *sk)
-{
-	return READ_ONCE(sk->sk_incoming_cpu);
-}
-
 /* Sockets: callbacks */
 
 void *siw_helper_sk_owner(const struct sock *sk)
@@ -486,7 +404,7 @@ void siw_helper_trace_data_ready(struct sock *sk)
 	trace_sk_data_ready(sk);
 }
 
-/* Sockets: under the socket lock (the first five also without it) */
+/* Sockets: under the socket lock (the first three also without it) */
 
 int siw_helper_sk_state(const struct sock *sk)
 {
@@ -498,20 +416,9 @@ int siw_helper_sk_err(const struct sock *sk)
 	return READ_ONCE(sk->sk_err);
 }
 
-void siw_helper_sk_info(const struct sock *sk, struct siw_sk_info *info)
+u32 siw_helper_sk_mss(const struct sock *sk)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	info->snd_una = READ_ONCE(tp->snd_una);
-	info->write_seq = READ_ONCE(tp->write_seq);
-	info->rcv_nxt = READ_ONCE(tp->rcv_nxt);
-	info->copied_seq = READ_ONCE(tp->copied_seq);
-	info->mss = READ_ONCE(tp->mss_cache);
-}
-
-u32 siw_helper_sk_snd_una(const struct sock *sk)
-{
-	return READ_ONCE(tcp_sk(sk)->snd_una);
+	return READ_ONCE(tcp_sk(sk)->mss_cache);
 }
 
 u32 siw_helper_sk_unsent(const struct sock *sk)
@@ -534,11 +441,6 @@ int siw_helper_sk_sndbuf(const struct sock *sk)
 int siw_helper_sk_wmem_queued(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_wmem_queued);
-}
-
-bool siw_helper_sk_rcv_shutdown(const struct sock *sk)
-{
-	return READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN;
 }
 
 void siw_helper_sk_set_nospace(struct sock *sk)

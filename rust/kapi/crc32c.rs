@@ -31,9 +31,4 @@ impl Crc32c {
     pub(crate) const fn finish(self) -> [u8; 4] {
         (!self.0).to_le_bytes()
     }
-
-    /// Whether this is the CRC that came over the wire.
-    pub(crate) fn matches(self, wire: &[u8; 4]) -> bool {
-        self.finish() == *wire
-    }
 }

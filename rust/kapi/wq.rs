@@ -15,10 +15,6 @@ use kernel::{
     ffi,
     prelude::*,
     sync::{
-        aref::{
-            ARef,
-            AlwaysRefCounted, //
-        },
         Arc, //
     },
     task::might_sleep,
@@ -36,8 +32,6 @@ use kernel::{
 /// How a queue runs its items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One at a time, in the order they came.
-    Ordered,
     /// Anywhere, many at a time.
     Unbound,
     /// On the CPU they were queued for, ahead of ordinary work.
@@ -60,21 +54,13 @@ impl WorkQueue {
     /// Makes a queue. May sleep.
     pub(crate) fn new(name: &CStr, kind: Kind) -> Result<Self> {
         might_sleep();
-        let (flags, max_active) = match kind {
-            Kind::Ordered => (
-                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags___WQ_ORDERED,
-                1,
-            ),
-            Kind::Unbound => (bindings::wq_flags_WQ_UNBOUND, 0),
-            Kind::PerCpu => (
-                bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_HIGHPRI,
-                0,
-            ),
+        let flags = match kind {
+            Kind::Unbound => bindings::wq_flags_WQ_UNBOUND,
+            Kind::PerCpu => bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_HIGHPRI,
         };
         let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: The name is valid for the duration of the call, which copies it.
-        let wq =
-            unsafe { bindings::siw_helper_alloc_workqueue(name.as_char_ptr(), flags, max_active) };
+        let wq = unsafe { bindings::siw_helper_alloc_workqueue(name.as_char_ptr(), flags) };
         // INVARIANT: It was just made.
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }
@@ -244,22 +230,4 @@ where
     // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued. `item` still holds a
     // reference, so this is not the last one.
     unsafe { taken_back(item, pending) }
-}
-
-/// As [`cancel_sync`], for an item that is queued as an [`ARef`]. May sleep.
-pub(crate) fn cancel_sync_aref<T, const ID: u64>(item: &ARef<T>) -> bool
-where
-    T: AlwaysRefCounted + WorkItem<ID, Pointer = ARef<T>> + HasWork<T, ID>,
-{
-    might_sleep();
-    let ptr = NonNull::from(&**item);
-    // SAFETY: An `ARef` points to a valid item.
-    let work = unsafe { raw_work::<T, ID>(ptr.as_ptr()) };
-    // SAFETY: As above.
-    let pending = unsafe { bindings::cancel_work_sync(work) };
-    if pending {
-        // SAFETY: Queueing did `ARef::into_raw`, and the queue no longer uses that reference.
-        drop(unsafe { ARef::from_raw(ptr) });
-    }
-    pending
 }

@@ -77,18 +77,6 @@ const _: () = assert!(size_of::<RawAddr>() == size_of::<bindings::__kernel_socka
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl SockAddr {
-    /// The unspecified address.
-    pub(crate) fn any(family: Family, port: u16) -> Self {
-        match family {
-            Family::V4 => SockAddr::V4 { addr: [0; 4], port },
-            Family::V6 => SockAddr::V6 {
-                addr: [0; 16],
-                port,
-                scope: 0,
-            },
-        }
-    }
-
     /// The family.
     pub(crate) fn family(&self) -> Family {
         match self {
@@ -97,63 +85,11 @@ impl SockAddr {
         }
     }
 
-    /// The port.
-    pub(crate) fn port(&self) -> u16 {
-        match *self {
-            SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => port,
-        }
-    }
-
-    /// The same address with another port.
-    #[must_use]
-    pub(crate) fn with_port(mut self, new: u16) -> Self {
-        match &mut self {
-            SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => *port = new,
-        }
-        self
-    }
-
-    /// The same address on that interface; does nothing to an IPv4 address.
-    #[must_use]
-    pub(crate) fn with_scope(mut self, new: u32) -> Self {
-        if let SockAddr::V6 { scope, .. } = &mut self {
-            *scope = new;
-        }
-        self
-    }
-
     /// Whether this is the unspecified address.
     pub(crate) fn is_any(&self) -> bool {
         match self {
             SockAddr::V4 { addr, .. } => *addr == [0; 4],
             SockAddr::V6 { addr, .. } => *addr == [0; 16],
-        }
-    }
-
-    /// Whether this is a loopback address.
-    pub(crate) fn is_loopback(&self) -> bool {
-        match self {
-            SockAddr::V4 { addr, .. } => matches!(addr, [127, ..]),
-            SockAddr::V6 { addr, .. } => {
-                matches!(addr, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
-            }
-        }
-    }
-
-    /// Whether this is a link-local address.
-    pub(crate) fn is_link_local(&self) -> bool {
-        match self {
-            SockAddr::V4 { addr, .. } => matches!(addr, [169, 254, ..]),
-            SockAddr::V6 { addr, .. } => matches!(addr, [0xfe, b, ..] if b & 0xc0 == 0x80),
-        }
-    }
-
-    /// Whether the IP addresses are the same.
-    pub(crate) fn same_ip(&self, other: &SockAddr) -> bool {
-        match (self, other) {
-            (SockAddr::V4 { addr: a, .. }, SockAddr::V4 { addr: b, .. }) => a == b,
-            (SockAddr::V6 { addr: a, .. }, SockAddr::V6 { addr: b, .. }) => a == b,
-            _ => false,
         }
     }
 
@@ -168,21 +104,6 @@ impl SockAddr {
                 gid
             }
             SockAddr::V6 { addr, .. } => addr,
-        }
-    }
-
-    /// The reverse of [`Self::to_gid`].
-    pub(crate) fn from_gid(gid: &[u8; 16], port: u16) -> Self {
-        match gid {
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => SockAddr::V4 {
-                addr: [*a, *b, *c, *d],
-                port,
-            },
-            _ => SockAddr::V6 {
-                addr: *gid,
-                port,
-                scope: 0,
-            },
         }
     }
 

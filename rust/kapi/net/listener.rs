@@ -76,11 +76,6 @@ impl Listener {
         self.0.accept()
     }
 
-    /// The address it listens at. May sleep.
-    pub(crate) fn local_addr(&self) -> Result<SockAddr> {
-        self.0.local_addr()
-    }
-
     /// Ends it: no callback runs after this, and connections not accepted are reset. May sleep.
     pub(crate) fn close(&self) {
         might_sleep();

@@ -40,13 +40,6 @@ impl SockView {
         Self { sk }
     }
 
-    fn info(&self) -> bindings::siw_sk_info {
-        let mut info = bindings::siw_sk_info::default();
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_info(self.sk, &mut info) };
-        info
-    }
-
     /// The state of the connection.
     pub(crate) fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
@@ -60,30 +53,10 @@ impl SockView {
         (err != 0).then(|| Error::from_errno(err.wrapping_neg()))
     }
 
-    /// The first byte the peer has not acknowledged.
-    pub(crate) fn snd_una(&self) -> u32 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_snd_una(self.sk) }
-    }
-
-    /// One past the last byte that TCP was given to send.
-    pub(crate) fn write_seq(&self) -> u32 {
-        self.info().write_seq
-    }
-
-    /// One past the last byte received in order.
-    pub(crate) fn rcv_nxt(&self) -> u32 {
-        self.info().rcv_nxt
-    }
-
-    /// The first byte not read yet.
-    pub(crate) fn copied_seq(&self) -> u32 {
-        self.info().copied_seq
-    }
-
     /// How many bytes a full segment carries.
     pub(crate) fn mss(&self) -> u32 {
-        self.info().mss
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_mss(self.sk) }
     }
 
     /// Whether TCP takes a new segment.
@@ -107,12 +80,6 @@ impl SockView {
     /// How much of the send buffer is free.
     pub(crate) fn wspace(&self) -> usize {
         self.sndbuf().saturating_sub(self.wmem_queued())
-    }
-
-    /// Whether nothing more will come: the peer's FIN did, or receiving was shut down.
-    pub(crate) fn rcv_shutdown(&self) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_rcv_shutdown(self.sk) }
     }
 
     /// Asks for [`write_space`](super::SocketEvents::write_space).

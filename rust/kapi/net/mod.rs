@@ -47,8 +47,7 @@ pub(crate) use locked::{
 };
 pub(crate) use netdev::{
     arphrd,
-    NetDev,
-    NetNs, //
+    NetDev, //
 };
 pub(crate) use notifier::{
     AddrEvent,
@@ -58,7 +57,6 @@ pub(crate) use notifier::{
 };
 pub(crate) use skb::Skb;
 pub(crate) use socket::{
-    Connect,
     Shutdown,
     Socket,
     TcpState, //

@@ -43,15 +43,6 @@ unsafe impl Send for NetNs {}
 unsafe impl Sync for NetNs {}
 
 impl NetNs {
-    /// The namespace of the calling process.
-    pub(crate) fn current() -> Self {
-        // SAFETY: Always safe to call; it takes a reference.
-        let net = unsafe { bindings::siw_helper_current_net() };
-        // SAFETY: A process has a namespace, the helper falls back to the first one.
-        // INVARIANT: The helper took a reference for us.
-        Self(unsafe { NonNull::new_unchecked(net) })
-    }
-
     pub(super) fn as_raw(&self) -> *mut bindings::net {
         self.0.as_ptr()
     }
@@ -183,52 +174,6 @@ impl NetDev {
     pub(crate) fn arphrd(&self) -> u16 {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::siw_helper_dev_type(self.0.as_ptr()) }
-    }
-
-    fn flag(&self, flag: u32) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_flags(self.0.as_ptr()) & flag != 0 }
-    }
-
-    /// Whether it was set up.
-    pub(crate) fn is_up(&self) -> bool {
-        self.flag(bindings::net_device_flags_IFF_UP)
-    }
-
-    /// Whether it is up and has a link.
-    pub(crate) fn is_running(&self) -> bool {
-        self.is_up() && self.flag(bindings::net_device_flags_IFF_RUNNING)
-    }
-
-    /// Whether it is a loopback device.
-    pub(crate) fn is_loopback(&self) -> bool {
-        self.flag(bindings::net_device_flags_IFF_LOOPBACK)
-    }
-
-    /// Whether it is on its way out.
-    pub(crate) fn is_unregistering(&self) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_unregistering(self.0.as_ptr()) }
-    }
-
-    /// Whether it takes scattered data and computes checksums.
-    pub(crate) fn sg_csum(&self) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_sg_csum(self.0.as_ptr()) }
-    }
-
-    /// The memory node it is near to, or -1.
-    pub(crate) fn numa_node(&self) -> i32 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_node(self.0.as_ptr()) }
-    }
-
-    /// The device below, if this is a VLAN; or else itself.
-    pub(crate) fn real(&self) -> NetDev {
-        // SAFETY: Valid by the type invariants.
-        let real = unsafe { bindings::siw_helper_dev_real(self.0.as_ptr()) };
-        // SAFETY: A VLAN keeps a reference of the device below it.
-        unsafe { NetDev::from_raw(real) }
     }
 
     /// Its namespace, unless that is being dismantled.

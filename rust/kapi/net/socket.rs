@@ -92,8 +92,6 @@ pub(crate) enum Connect {
 /// What [`Socket::shutdown`] ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shutdown {
-    /// Receiving.
-    Recv,
     /// Sending: a FIN follows the data.
     Send,
     /// Both.
@@ -253,7 +251,6 @@ impl Handle {
     pub(super) fn shutdown(&self, how: Shutdown) -> Result {
         might_sleep();
         let how = match how {
-            Shutdown::Recv => bindings::sock_shutdown_cmd_SHUT_RD,
             Shutdown::Send => bindings::sock_shutdown_cmd_SHUT_WR,
             Shutdown::Both => bindings::sock_shutdown_cmd_SHUT_RDWR,
         };
@@ -389,18 +386,6 @@ impl Socket {
         unsafe { bindings::siw_helper_sk_unsent(self.0.sk()) }
     }
 
-    /// The first byte the peer has not acknowledged. Any context.
-    pub(crate) fn snd_una(&self) -> u32 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_snd_una(self.0.sk()) }
-    }
-
-    /// The CPU that received last. Any context.
-    pub(crate) fn incoming_cpu(&self) -> Option<u32> {
-        // SAFETY: Valid by the type invariants.
-        u32::try_from(unsafe { bindings::siw_helper_sk_incoming_cpu(self.0.sk()) }).ok()
-    }
-
     /// Ends one direction, or both.
     pub(crate) fn shutdown(&self, how: Shutdown) -> Result {
         self.0.shutdown(how)
@@ -415,29 +400,11 @@ impl Socket {
         unsafe { bindings::tcp_abort(self.0.sk(), cause.to_errno().wrapping_neg()) };
     }
 
-    /// Sends small segments at once, which is so from the start.
-    pub(crate) fn set_nodelay(&self) {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::tcp_sock_set_nodelay(self.0.sk()) };
-    }
-
-    /// Acknowledges at once, or not.
-    pub(crate) fn set_quickack(&self, on: bool) {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::tcp_sock_set_quickack(self.0.sk(), on.into()) };
-    }
-
     /// Bounds how long data may stay unacknowledged.
     pub(crate) fn set_user_timeout(&self, ms: u32) -> Result {
         let ms = ffi::c_int::try_from(ms)?;
         // SAFETY: Valid by the type invariants.
         to_result(unsafe { bindings::tcp_sock_set_user_timeout(self.0.sk(), ms) })
-    }
-
-    /// Bounds how often a SYN is sent again.
-    pub(crate) fn set_syncnt(&self, count: u8) -> Result {
-        // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::tcp_sock_set_syncnt(self.0.sk(), count.into()) })
     }
 
     /// The type of service or traffic class.
@@ -462,12 +429,6 @@ impl Socket {
     /// Leaves IPv4 to others.
     pub(crate) fn set_v6only(&self) -> Result {
         self.0.set_v6only()
-    }
-
-    /// Makes the release of the socket reset the connection.
-    pub(crate) fn set_linger0(&self) {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::sock_no_linger(self.0.sk()) };
     }
 
     /// Has `owner` handle the events, in place of an earlier owner, none of whose callbacks runs

@@ -162,11 +162,6 @@ impl TxBuf {
         self.chunks.iter().flatten().map(Chunk::pending).sum()
     }
 
-    /// Whether nothing waits for TCP.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pending() == 0
-    }
-
     /// Forgets all that is pending, and frees the memory.
     pub(crate) fn clear(&mut self) {
         *self = Self::new();

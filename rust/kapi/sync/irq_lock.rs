@@ -26,10 +26,9 @@ macro_rules! new_spinlock_irq {
 }
 
 /// A `spinlock_t` that is always taken with `spin_lock_irqsave()`.
+///
+/// Guards nest: the last one dropped must be the first one taken.
 pub(crate) type SpinLockIrq<T> = lock::Lock<T, IrqSave>;
-
-/// A guard of a [`SpinLockIrq`]. Guards nest: the last one dropped must be the first one taken.
-pub(crate) type SpinLockIrqGuard<'a, T> = lock::Guard<'a, T, IrqSave>;
 
 /// The backend of [`SpinLockIrq`].
 pub(crate) struct IrqSave;
