@@ -11,10 +11,10 @@ if [ "${GUEST:-a}" = a ]; then
 else
 	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6
 fi
-DRIVER=$(cut -d' ' -f1 /run/driver 2>/dev/null)
+read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver 2>/dev/null || true
 DEV=siw0
 [ "$DRIVER" != rxe ] || DEV=rxe0
-export DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
+export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 
 # network_up: the network as every case finds it.
 network_up() {
@@ -24,18 +24,19 @@ network_up() {
 		case $link in lo | eth0) ;; *) ip link del "$link" 2>/dev/null || true ;; esac
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+	ip addr flush dev lo scope global
 	ip link set lo up
 	ip link set eth0 mtu 1500 up
 	ip addr replace "$MY4/24" dev eth0
 	ip addr replace "$MY6/64" dev eth0 nodad
 }
 
-# load_driver DRIVER [PARAM=VALUE...]: load it and put its device on eth0; DRIVER is
+# load_driver DRIVER PEER-DRIVER [PARAM=VALUE...]: load it and put its device on eth0; DRIVER is
 # siw (ours), c-siw, rxe or none.
 load_driver() {
-	local driver=$1
 	echo "$@" >/run/driver
-	case $driver in
+	read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver
+	case $DRIVER in
 	none) return ;;
 	rxe)
 		modprobe rdma_rxe
@@ -51,11 +52,9 @@ load_driver() {
 # insert_driver: insmod, as load_driver did it, for cases that unload in between.
 # C siw has no parameters: it gets none.
 insert_driver() {
-	local driver params
-	read -r driver params </run/driver
-	[ "$driver" != c-siw ] || params=
+	[ "$DRIVER" != c-siw ] || DRIVER_PARAMS=
 	# shellcheck disable=SC2086 # words
-	insmod "$OUT/mod/$driver.ko" $params
+	insmod "$OUT/mod/$DRIVER.ko" $DRIVER_PARAMS
 }
 
 # unload_driver: the end of every case. All objects of dead programs must be gone,
@@ -111,24 +110,57 @@ until_true() {
 listening() { rdma resource show cm_id | grep -q "state LISTEN.*:${1:-}"; }
 
 # serve PORT EVENT CMD...: run a server to its end, telling the other guest with
-# EVENT when it listens.
+# EVENT when it listens. client EVENT CMD...: run a client of it.
+#
+# C siw as the accepting side can sleep over the first message of a connection: its
+# receive upcall gives up when it finds the QP being set up, and both programs then
+# wait for ever. With it in either guest a pair is bounded, and run again on failure.
 serve() {
-	local port=$1 event=$2 pid
+	local port=$1 event=$2 pid try rc
 	shift 2
 	echo "+ $*"
-	"$@" &
-	pid=$!
-	until_true 60 listening_or_gone "$port" $pid
-	signal "$event"
-	wait $pid
+	for try in $(tries); do
+		bounded "$@" &
+		pid=$!
+		until_true 60 listening_or_gone "$port" $pid
+		signal "$event-$try"
+		rc=0
+		wait $pid || rc=$?
+		agree "$event-$try" $rc && return
+	done
+	return 1
+}
+
+client() {
+	local event=$1 try rc
+	shift
+	echo "+ $*"
+	for try in $(tries); do
+		await "$event-$try"
+		rc=0
+		bounded "$@" || rc=$?
+		agree "$event-$try" $rc && return
+	done
+	return 1
 }
 
 listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
 
-# client EVENT CMD...: the other side of serve.
-client() {
-	await "$1"
-	shift
-	echo "+ $*"
-	"$@"
+c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
+
+tries() { if c_siw_here; then echo 1 2 3 4; else echo 1; fi; }
+
+bounded() { if c_siw_here; then timeout 90 "$@"; else "$@"; fi; }
+
+# agree NAME STATUS: with retries, whether the other side's half went well, too.
+agree() {
+	if ! c_siw_here; then
+		return "$2"
+	fi
+	[ "$2" -eq 0 ] || echo "failed here (status $2)"
+	signal "$1-status-$2"
+	until_true 95 status_known "$1"
+	[ "$2" -eq 0 ] && [ -p "/run/event/$1-status-0" ]
 }
+
+status_known() { compgen -G "/run/event/$1-status-*" >/dev/null; }
