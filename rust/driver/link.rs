@@ -64,7 +64,10 @@ impl NetdevEvents for Events {
             }
             // The core reports port changes for plain devices, but leaves bond masters to the
             // driver; it drops repeated states (`ib_dispatch_port_state_event`).
-            NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change => dev.port_state(ndev),
+            NetdevEvent::Up | NetdevEvent::Change => dev.port_state(ndev),
+            // When the module goes, the notifier is told "down" and "unregister" of devices that
+            // are as well as before.
+            NetdevEvent::Down if !ndev.is_up() => dev.port_state(ndev),
             NetdevEvent::ChangeAddr => {
                 dev.mac_changed();
                 dev.port_event(PortEvent::GidChange);

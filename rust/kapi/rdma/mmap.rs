@@ -13,6 +13,7 @@ use kernel::{
 };
 
 use super::{
+    abi,
     object::Ucontext,
     ops::Driver, //
 };
@@ -22,6 +23,10 @@ use crate::kapi::bindings::{
     rdma_user_mmap_entry,
     vm_area_struct, //
 };
+
+/// The first page offset to give out: above the key that `libsiw` takes for "not there", which
+/// otherwise would come to be some page of a program with many queues.
+const FIRST_PGOFF: u32 = (abi::INVAL_UOBJ_KEY >> bindings::PAGE_SHIFT) as u32 + 1;
 
 /// Zeroed memory for queues.
 ///
@@ -121,7 +126,15 @@ impl MmapEntry {
         // `entry` is at offset 0.
         let entry = raw.cast::<rdma_user_mmap_entry>();
         // SAFETY: The context is live, the entry is zeroed and stays where it is.
-        let ret = unsafe { bindings::rdma_user_mmap_entry_insert(ctx.as_raw(), entry, len) };
+        let ret = unsafe {
+            bindings::rdma_user_mmap_entry_insert_range(
+                ctx.as_raw(),
+                entry,
+                len,
+                FIRST_PGOFF,
+                u32::MAX,
+            )
+        };
         to_result(ret).inspect_err(|_| {
             // SAFETY: From `into_raw` above; the core did not take it.
             drop(unsafe { KBox::from_raw(raw) });
