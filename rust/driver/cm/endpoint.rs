@@ -343,9 +343,6 @@ impl Endpoint {
     /// Ends a connection that never came up, or not to the core's knowledge.
     pub(super) fn fail(self: &Arc<Self>, inner: &mut Inner, status: Error) -> bool {
         self.note_cause(status);
-        if inner.owed == Owed::Reply {
-            self.dev.stats.inc(Counter::ConnectFailures);
-        }
         self.finish(inner, true);
         false
     }

@@ -304,6 +304,7 @@ impl Endpoint {
                 let _ = id.upcall(CmEvent::Close { status });
             }
             Owed::Reply => {
+                self.dev.stats.inc(Counter::ConnectFailures);
                 let e = status.err().unwrap_or_else(errno::econnreset);
                 // The reason a peer gives for its refusal is in the private data.
                 let refused = match &hs {
