@@ -14,6 +14,7 @@ use super::{
         RTR_MS,
     },
     mpa_io::{self, Progress},
+    teardown::End,
     Step, Ticket, MAX_DEPTH,
 };
 use crate::kapi::{
@@ -119,7 +120,7 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     ep.trace(Step::Connect, &result);
     if let Err(e) = result {
         // The core hears it from us and must hear nothing else; the QP stays as it is.
-        ep.end_socket(&mut inner, true);
+        ep.end_socket(&mut inner, End::Reset);
         ep.retire();
         return Err(e);
     }
@@ -158,7 +159,7 @@ pub(crate) fn accept(id: CmId<Siw>, ticket: Arc<Ticket>, param: &ConnParam<'_>) 
         }
         Err(e) => {
             ep.note_cause(e);
-            ep.finish(&mut inner, true);
+            ep.finish(&mut inner, End::Reset);
         }
     }
     result
@@ -184,7 +185,7 @@ pub(crate) fn reject(id: CmId<Siw>, ticket: Arc<Ticket>, pdata: &[u8]) -> Result
         }
         Err(e) => {
             ep.note_cause(e);
-            ep.finish(&mut inner, true);
+            ep.finish(&mut inner, End::Reset);
         }
     }
     result

@@ -7,7 +7,7 @@
 use super::super::{stats::Counter, DeviceRef, QpRef, Siw};
 use super::{
     listener::{self, Listener},
-    teardown::Close,
+    teardown::{Close, End},
     Step,
 };
 use crate::{
@@ -343,7 +343,7 @@ impl Endpoint {
     /// Ends a connection that never came up, or not to the core's knowledge.
     pub(super) fn fail(self: &Arc<Self>, inner: &mut Inner, status: Error) -> bool {
         self.note_cause(status);
-        self.finish(inner, true);
+        self.finish(inner, End::Reset);
         false
     }
 

@@ -53,6 +53,17 @@ impl Teardown {
     }
 }
 
+/// How the socket ends.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// It has ended, or all that is left to do for TCP is to wait.
+    Drained,
+    /// All we sent is acknowledged, but for the FIN that is still to go.
+    Fin,
+    /// With an RST.
+    Reset,
+}
+
 /// Notes from any context about the end of a connection.
 pub(super) struct Close {
     how: Option<Teardown>,
@@ -178,15 +189,14 @@ impl Endpoint {
             Teardown::Graceful => self.start_draining(inner, GRACEFUL_MS),
             // Nothing of ours is on its way, so there is nothing to wait for.
             Teardown::Local if self.sock.unsent() == 0 => {
-                let _ = self.sock.shutdown(Shutdown::Send);
-                self.finish(inner, false);
+                self.finish(inner, End::Fin);
                 false
             }
             Teardown::Local => self.drain_briefly(inner),
             Teardown::Terminate if terminated => self.drain_briefly(inner),
             Teardown::Terminate | Teardown::Abort(_) => {
                 self.dev.stats.inc(Counter::Aborts);
-                self.finish(inner, true);
+                self.finish(inner, End::Reset);
                 false
             }
         }
@@ -202,7 +212,7 @@ impl Endpoint {
     fn start_draining(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) -> bool {
         self.set_stage(Stage::Closed);
         if !self.sock.state().is_open() || self.sock.shutdown(Shutdown::Send).is_err() {
-            self.finish(inner, true);
+            self.finish(inner, End::Reset);
             return false;
         }
         inner.state = State::Draining;
@@ -212,17 +222,18 @@ impl Endpoint {
 
     pub(super) fn turn_draining(self: &Arc<Self>, inner: &mut Inner) -> bool {
         let asked = self.teardown_asked();
-        let reset = match self.sock.state() {
-            // All is acknowledged, or the connection is gone.
-            TcpState::FinWait2 | TcpState::TimeWait | TcpState::Close => false,
-            _ if matches!(asked, Some(Teardown::Abort(_))) => true,
+        // A QP that is to be destroyed does not wait as long as one that is only to be disconnected.
+        let hurry = asked.map_or(0, Teardown::strength) >= Teardown::Local.strength();
+        let end = match self.sock.state() {
+            TcpState::TimeWait | TcpState::Close => End::Drained,
+            // All is acknowledged. An orderly close also waits for the peer's FIN: when we report the end, the peer has done so, too.
+            TcpState::FinWait2 if hurry || inner.hurried => End::Drained,
+            _ if matches!(asked, Some(Teardown::Abort(_))) => End::Reset,
             _ if self.expired(inner) => {
                 self.dev.stats.inc(Counter::DrainTimeouts);
-                true
+                End::Reset
             }
             _ => {
-                // A QP that is to be destroyed does not wait as long as one that is only to be disconnected.
-                let hurry = asked.map_or(0, Teardown::strength) >= Teardown::Local.strength();
                 if hurry && !inner.hurried {
                     inner.hurried = true;
                     self.arm(inner, LOCAL_MS);
@@ -230,7 +241,7 @@ impl Endpoint {
                 return false;
             }
         };
-        self.finish(inner, reset);
+        self.finish(inner, end);
         false
     }
 
@@ -243,9 +254,9 @@ impl Endpoint {
     }
 
     /// The last act, from any state: after it the endpoint is only memory.
-    pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, reset: bool) {
+    pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, end: End) {
         self.quiesce();
-        self.end_socket(inner, reset);
+        self.end_socket(inner, end);
         if let Some(qp) = self.qp.as_ref() {
             self.step_qp(Event::Closed);
             qp.enter_error();
@@ -254,17 +265,21 @@ impl Endpoint {
         self.tell_end(inner);
         // The core's reference goes only after the last upcall.
         inner.cm_id = None;
+        if let End::Fin = end {
+            // Not before: the peer may answer it with its next connection request, and the core is to hear of this end first.
+            let _ = self.sock.shutdown(Shutdown::Send);
+        }
         self.trace(Step::Closed, &self.close.lock().status());
         self.retire();
     }
 
     /// Ends the connection.
-    pub(super) fn end_socket(self: &Arc<Self>, inner: &mut Inner, reset: bool) {
+    pub(super) fn end_socket(self: &Arc<Self>, inner: &mut Inner, end: End) {
         inner.state = State::Closed;
         self.set_stage(Stage::Closed);
         self.disarm(inner);
         self.sock.detach();
-        if reset {
+        if let End::Reset = end {
             self.sock.abort(self.cause().unwrap_or_else(errno::econnaborted));
         }
         inner.leave_listener();
