@@ -54,6 +54,7 @@ u32 siw_helper_dev_ifindex(const struct net_device *dev);
 u32 siw_helper_dev_mtu(const struct net_device *dev);
 u32 siw_helper_dev_max_mtu(const struct net_device *dev);
 u16 siw_helper_dev_type(const struct net_device *dev);
+bool siw_helper_dev_is_up(const struct net_device *dev);
 struct net *siw_helper_dev_net(struct net_device *dev);
 u32 siw_helper_dev_addrs(struct net_device *dev,
 			 struct __kernel_sockaddr_storage *out, u32 max);

@@ -271,11 +271,12 @@ impl Device {
     }
 }
 
-/// The first six bytes of the hardware address, if there is one.
+/// The first six bytes of the hardware address, if it says anything.
 fn mac_of(ndev: &NetDev) -> Option<[u8; 6]> {
     let addr = ndev.hw_addr();
     let bytes = addr.as_bytes();
-    if bytes.is_empty() {
+    // The core takes a GID of zeros for none, and `lo` has such an address.
+    if bytes.iter().all(|byte| *byte == 0) {
         return None;
     }
     let mut mac = [0; 6];

@@ -64,7 +64,11 @@ impl NetdevEvents for Events {
             }
             // The core reports port changes for plain devices, but leaves bond masters to the
             // driver; it drops repeated states (`ib_dispatch_port_state_event`).
-            NetdevEvent::Up | NetdevEvent::Change => dev.port_state(ndev),
+            NetdevEvent::Up => {
+                dev.port_state(ndev);
+                dev.port_event(PortEvent::GidChange);
+            }
+            NetdevEvent::Change => dev.port_state(ndev),
             // When the module goes, the notifier is told "down" and "unregister" of devices that
             // are as well as before.
             NetdevEvent::Down if !ndev.is_up() => dev.port_state(ndev),
@@ -79,7 +83,12 @@ impl NetdevEvents for Events {
     }
 
     fn addr(&self, ndev: &NetDev, _addr: SockAddr, _event: AddrEvent) {
-        // GID 1.. are the addresses: the core reads the table again.
+        // GID 1.. are the addresses: the core reads the table again. It looks at the network
+        // device when it comes to it, so this is left for later if the device is down, on its way
+        // out perhaps.
+        if !ndev.is_up() {
+            return;
+        }
         if let Some(dev) = IbDevice::find(ndev) {
             dev.port_event(PortEvent::GidChange);
         }

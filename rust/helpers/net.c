@@ -146,6 +146,11 @@ u32 siw_helper_dev_max_mtu(const struct net_device *dev)
 	return READ_ONCE(dev->max_mtu);
 }
 
+bool siw_helper_dev_is_up(const struct net_device *dev)
+{
+	return READ_ONCE(dev->flags) & IFF_UP;
+}
+
 u16 siw_helper_dev_type(const struct net_device *dev)
 {
 	return dev->type;

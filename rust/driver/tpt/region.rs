@@ -2,11 +2,9 @@
 
 //! Registering memory: user memory, the kernel's own, and regions to be filled later.
 
-use super::{
-    entry::{
-        Entry,
-        State, //
-    },
+use super::entry::{
+    Entry,
+    State, //
 };
 use crate::{
     driver::{

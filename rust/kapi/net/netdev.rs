@@ -176,6 +176,12 @@ impl NetDev {
         unsafe { bindings::siw_helper_dev_type(self.0.as_ptr()) }
     }
 
+    /// Whether it was set up.
+    pub(crate) fn is_up(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_dev_is_up(self.0.as_ptr()) }
+    }
+
     /// Its namespace, unless that is being dismantled.
     pub(crate) fn net(&self) -> Option<NetNs> {
         // SAFETY: Valid by the type invariants.
