@@ -10,8 +10,7 @@ use super::super::{
 };
 use super::{
     endpoint::{
-        shown, Endpoint, Handshake, Inner, Owed, Stage, State, CONNECT_MS, REPLY_MS,
-        RTR_MS,
+        shown, Endpoint, Handshake, Inner, Owed, Stage, State, CONNECT_MS, REPLY_MS, RTR_MS,
     },
     mpa_io::{self, Progress},
     teardown::End,
@@ -327,12 +326,7 @@ impl Endpoint {
         self.fail(inner, errno::eproto())
     }
 
-    fn accept(
-        self: &Arc<Self>,
-        inner: &mut Inner,
-        id: CmId<Siw>,
-        param: &ConnParam<'_>,
-    ) -> Result {
+    fn accept(self: &Arc<Self>, inner: &mut Inner, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
         if self.sock.state() != TcpState::Established {
             return Err(errno::econnreset());
         }

@@ -309,9 +309,9 @@ impl Endpoint {
     }
 
     pub(super) fn expired(&self, inner: &Inner) -> bool {
-        inner.deadline.is_some_and(|deadline| {
-            context::jiffies().wrapping_sub(deadline) <= Jiffies::MAX / 2
-        })
+        inner
+            .deadline
+            .is_some_and(|deadline| context::jiffies().wrapping_sub(deadline) <= Jiffies::MAX / 2)
     }
 
     /// Makes all progress that can be made now. May sleep, but not for the network.

@@ -9,8 +9,7 @@ use super::{
     mpa_io::{self, Progress},
 };
 use crate::kapi::{
-    errno,
-    context,
+    context, errno,
     net::{self, Acceptor, Family, ListenOpts, SockAddr, Socket},
     rdma::CmId,
     wq,
@@ -123,9 +122,12 @@ impl Listener {
     }
 
     fn accept_all(self: &Arc<Self>) {
-        let Some(sock) = self.sock.as_ref() else { return };
+        let Some(sock) = self.sock.as_ref() else {
+            return;
+        };
         let mut failures = 0u32;
-        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS && failures < MAX_FAILURES {
+        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS && failures < MAX_FAILURES
+        {
             match sock.accept() {
                 Ok(None) => return,
                 Ok(Some(child)) => {

@@ -92,7 +92,10 @@ pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) ->
     let message = stream.begin(Message::Terminate(Terminate::bare(code)), 0);
     let fpdu = message.fpdu(MIN_MULPDU).ok_or(EINVAL)?;
     let trailer = fpdu.trailer(None);
-    let pad = trailer.bytes().get(..usize::from(fpdu.pad())).ok_or(EINVAL)?;
+    let pad = trailer
+        .bytes()
+        .get(..usize::from(fpdu.pad()))
+        .ok_or(EINVAL)?;
 
     let mut out: KVec<u8> = KVec::new();
     let mut markers = stream.marker_plan(&fpdu).peekable();

@@ -13,8 +13,7 @@ use super::{
     Siw, Step,
 };
 use crate::kapi::{
-    errno,
-    context,
+    context, errno,
     net::{Shutdown, TcpState},
     rdma::{CmEvent, CmId},
 };
@@ -184,7 +183,10 @@ impl Endpoint {
         self.trace(Step::Teardown, &self.close.lock().status());
         self.quiesce();
         let terminated = matches!(how, Teardown::Terminate)
-            && self.qp.as_ref().is_some_and(|qp| qp.send_terminate(&self.sock));
+            && self
+                .qp
+                .as_ref()
+                .is_some_and(|qp| qp.send_terminate(&self.sock));
         match how {
             Teardown::Graceful => self.start_draining(inner, GRACEFUL_MS),
             // Nothing of ours is on its way, so there is nothing to wait for.
@@ -280,7 +282,8 @@ impl Endpoint {
         self.disarm(inner);
         self.sock.detach();
         if let End::Reset = end {
-            self.sock.abort(self.cause().unwrap_or_else(errno::econnaborted));
+            self.sock
+                .abort(self.cause().unwrap_or_else(errno::econnaborted));
         }
         inner.leave_listener();
     }

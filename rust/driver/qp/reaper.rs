@@ -67,10 +67,7 @@ impl WorkItem for Reaper {
     fn run(this: Arc<Self>) {
         if let Some((qp, delay)) = this.next() {
             qp.restart_flush();
-            qp.dev
-                .shared
-                .cm
-                .mod_delayed(this, msecs_to_jiffies(delay));
+            qp.dev.shared.cm.mod_delayed(this, msecs_to_jiffies(delay));
         }
     }
 }
@@ -82,7 +79,11 @@ impl QpObj {
             return;
         }
         let reaper = &self.stream.reaper;
-        reaper.watch.lock().qp.get_or_insert_with(|| ARef::from(self));
+        reaper
+            .watch
+            .lock()
+            .qp
+            .get_or_insert_with(|| ARef::from(self));
         self.dev
             .shared
             .cm
