@@ -385,6 +385,10 @@ impl RxCtx {
         self.buffers.clear();
         match error {
             Error::Crc => qp.dev.stats.inc(Counter::CrcError),
+            Error::Access {
+                op: AccessOp::Invalidate | AccessOp::LocalInvalidate,
+                ..
+            } => qp.dev.stats.inc(Counter::StaleInvalidate),
             Error::Access { .. } => qp.dev.stats.inc(Counter::AccessError),
             _ => {}
         }
