@@ -14,7 +14,6 @@
 #include <rdma/uverbs_ioctl.h>
 
 /* Device and user data */
-bool siw_helper_ib_device_try_get(struct ib_device *dev);
 void siw_helper_ib_name_by_user(struct ib_device *dev);
 bool siw_helper_port_active(struct net_device *ndev);
 u32 siw_helper_num_possible_cpus(void);
@@ -36,8 +35,6 @@ struct siw_rcu {
 void siw_helper_kfree_rcu(struct siw_rcu *p);
 void siw_helper_xa_init(struct xarray *xa);
 int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry);
-int siw_helper_xa_alloc(struct xarray *xa, u32 *index, void *entry, u32 first,
-			u32 last, u32 *next);
 void *siw_helper_xa_erase(struct xarray *xa, unsigned long index);
 void *siw_helper_xa_find(struct xarray *xa, unsigned long *index);
 unsigned long siw_helper_xa_lock(struct xarray *xa);

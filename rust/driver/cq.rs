@@ -226,7 +226,6 @@ impl Entries {
                             byte_len: c.bytes,
                             qp: qp.tag(),
                             inval_rkey: c.inval,
-                            ..Default::default()
                         });
                     }
                     _ => {

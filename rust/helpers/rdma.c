@@ -12,11 +12,6 @@
 
 /* Device and user data */
 
-bool siw_helper_ib_device_try_get(struct ib_device *dev)
-{
-	return ib_device_try_get(dev);
-}
-
 void siw_helper_ib_name_by_user(struct ib_device *dev)
 {
 	ib_mark_name_assigned_by_user(dev);
@@ -100,22 +95,12 @@ void siw_helper_kfree_rcu(struct siw_rcu *p)
 
 void siw_helper_xa_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);
 }
 
 int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry)
 {
 	return xa_insert_irq(xa, index, entry, GFP_KERNEL);
-}
-
-int siw_helper_xa_alloc(struct xarray *xa, u32 *index, void *entry, u32 first,
-			u32 last, u32 *next)
-{
-	int ret = xa_alloc_cyclic_irq(xa, index, entry, XA_LIMIT(first, last),
-				      next, GFP_KERNEL);
-
-	/* 1: the numbers have been given out once. */
-	return min(ret, 0);
 }
 
 void *siw_helper_xa_erase(struct xarray *xa, unsigned long index)

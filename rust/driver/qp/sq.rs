@@ -123,7 +123,6 @@ impl SendWr {
 pub(crate) struct BadSqe {
     pub(crate) id: u64,
     pub(crate) op: WcOp,
-    pub(crate) signalled: bool,
     pub(crate) status: WcStatus,
 }
 
@@ -140,16 +139,14 @@ fn user_op(opcode: u8) -> Option<SendOp> {
 
 /// Makes a work request of a private copy of a user's element.
 fn parse(sqe: &abi::Sqe) -> Result<SendWr, BadSqe> {
-    let signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
     let bad = |op: WcOp, status| BadSqe {
         id: sqe.id,
         op,
-        signalled,
         status,
     };
     let op = user_op(sqe.opcode).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
     let mut wr = SendWr {
-        signalled,
+        signalled: sqe.flags & abi::wqe::SIGNALLED != 0,
         fence: sqe.flags & abi::wqe::READ_FENCE != 0,
         solicited: sqe.flags & abi::wqe::SOLICITED != 0,
         ..SendWr::new(sqe.id, op)

@@ -189,7 +189,6 @@ pub(crate) fn query(qp: &QpObj) -> QpInfo {
         max_rd_atomic: (depths >> 16).min(255) as u8,
         max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
         sig_all: qp.sig_all,
-        ..Default::default()
     }
 }
 

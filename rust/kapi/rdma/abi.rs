@@ -28,12 +28,8 @@ pub(crate) mod op {
     pub(crate) const READ: u8 = b::siw_opcode_SIW_OP_READ as u8;
     pub(crate) const READ_LOCAL_INV: u8 = b::siw_opcode_SIW_OP_READ_LOCAL_INV as u8;
     pub(crate) const SEND: u8 = b::siw_opcode_SIW_OP_SEND as u8;
-    pub(crate) const SEND_WITH_IMM: u8 = b::siw_opcode_SIW_OP_SEND_WITH_IMM as u8;
     pub(crate) const SEND_REMOTE_INV: u8 = b::siw_opcode_SIW_OP_SEND_REMOTE_INV as u8;
-    pub(crate) const FETCH_AND_ADD: u8 = b::siw_opcode_SIW_OP_FETCH_AND_ADD as u8;
-    pub(crate) const COMP_AND_SWAP: u8 = b::siw_opcode_SIW_OP_COMP_AND_SWAP as u8;
     pub(crate) const RECEIVE: u8 = b::siw_opcode_SIW_OP_RECEIVE as u8;
-    pub(crate) const READ_RESPONSE: u8 = b::siw_opcode_SIW_OP_READ_RESPONSE as u8;
     pub(crate) const INVAL_STAG: u8 = b::siw_opcode_SIW_OP_INVAL_STAG as u8;
     pub(crate) const REG_MR: u8 = b::siw_opcode_SIW_OP_REG_MR as u8;
 }
@@ -48,7 +44,6 @@ pub(crate) mod wqe {
     pub(crate) const SOLICITED: u16 = b::siw_wqe_flags_SIW_WQE_SOLICITED as u16;
     pub(crate) const READ_FENCE: u16 = b::siw_wqe_flags_SIW_WQE_READ_FENCE as u16;
     pub(crate) const REM_INVAL: u16 = b::siw_wqe_flags_SIW_WQE_REM_INVAL as u16;
-    pub(crate) const COMPLETED: u16 = b::siw_wqe_flags_SIW_WQE_COMPLETED as u16;
 }
 
 /// `enum siw_notify_flags`.
@@ -58,7 +53,6 @@ pub(crate) mod notify {
     pub(crate) const NOT: u32 = b::siw_notify_flags_SIW_NOTIFY_NOT;
     pub(crate) const SOLICITED: u32 = b::siw_notify_flags_SIW_NOTIFY_SOLICITED;
     pub(crate) const NEXT_COMPLETION: u32 = b::siw_notify_flags_SIW_NOTIFY_NEXT_COMPLETION;
-    pub(crate) const MISSED_EVENTS: u32 = b::siw_notify_flags_SIW_NOTIFY_MISSED_EVENTS;
     pub(crate) const ALL: u32 = b::siw_notify_flags_SIW_NOTIFY_ALL;
 }
 
@@ -71,8 +65,6 @@ pub(crate) mod wc {
     pub(crate) const LOC_PROT_ERR: u16 = b::siw_wc_status_SIW_WC_LOC_PROT_ERR as u16;
     pub(crate) const LOC_QP_OP_ERR: u16 = b::siw_wc_status_SIW_WC_LOC_QP_OP_ERR as u16;
     pub(crate) const WR_FLUSH_ERR: u16 = b::siw_wc_status_SIW_WC_WR_FLUSH_ERR as u16;
-    pub(crate) const BAD_RESP_ERR: u16 = b::siw_wc_status_SIW_WC_BAD_RESP_ERR as u16;
-    pub(crate) const LOC_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_LOC_ACCESS_ERR as u16;
     pub(crate) const REM_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_REM_ACCESS_ERR as u16;
     pub(crate) const REM_INV_REQ_ERR: u16 = b::siw_wc_status_SIW_WC_REM_INV_REQ_ERR as u16;
     pub(crate) const GENERAL_ERR: u16 = b::siw_wc_status_SIW_WC_GENERAL_ERR as u16;
@@ -107,25 +99,6 @@ impl Sqe {
         let [_, rest @ ..] = &self.sge;
         // SAFETY: The elements are `MAX_INLINE` initialised bytes without padding.
         unsafe { &*(&raw const *rest).cast() }
-    }
-
-    /// As [`Self::inline_bytes`], to be written.
-    pub(crate) fn inline_bytes_mut(&mut self) -> &mut [u8; MAX_INLINE] {
-        let [_, rest @ ..] = &mut self.sge;
-        // SAFETY: As above; an element may have any value.
-        unsafe { &mut *(&raw mut *rest).cast() }
-    }
-
-    /// The access rights that `REG_MR` is to give.
-    pub(crate) fn access(&self) -> u64 {
-        let [first, ..] = &self.sge;
-        first.addr
-    }
-
-    /// Sets what [`Self::access`] returns.
-    pub(crate) fn set_access(&mut self, access: u64) {
-        let [first, ..] = &mut self.sge;
-        first.addr = access;
     }
 }
 

@@ -30,7 +30,6 @@ pub(crate) mod access {
     pub(crate) const LOCAL_WRITE: u32 = b::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
     pub(crate) const REMOTE_WRITE: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
     pub(crate) const REMOTE_READ: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_READ;
-    pub(crate) const REMOTE_ATOMIC: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
     pub(crate) const MW_BIND: u32 = b::ib_access_flags_IB_ACCESS_MW_BIND;
     pub(crate) const ZERO_BASED: u32 = b::ib_access_flags_IB_ZERO_BASED;
     /// Rights a provider may ignore.
@@ -206,7 +205,6 @@ impl PortAttr {
 #[derive(Clone, Copy)]
 pub(crate) struct CqAttr {
     pub(crate) cqe: u32,
-    pub(crate) comp_vector: u32,
     pub(crate) flags: u32,
 }
 
@@ -308,9 +306,8 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
 }
 
 /// The state of a QP as verbs know it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpState {
-    #[default]
     Reset,
     Init,
     Rtr,
@@ -347,15 +344,6 @@ impl QpState {
     }
 }
 
-/// Where a QP is to connect to.
-#[derive(Clone, Copy)]
-pub(crate) struct Av {
-    pub(crate) dgid: [u8; 16],
-    pub(crate) sgid_index: u8,
-    pub(crate) has_grh: bool,
-    pub(crate) port_num: u32,
-}
-
 /// Changes to a QP. A getter returns `None` if the change is not asked for.
 pub(crate) struct QpAttr<'a> {
     raw: &'a ib_qp_attr,
@@ -365,11 +353,6 @@ pub(crate) struct QpAttr<'a> {
 impl<'a> QpAttr<'a> {
     pub(super) fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
         Self { raw, mask }
-    }
-
-    /// `enum ib_qp_attr_mask`: what is to change.
-    pub(crate) fn mask(&self) -> u32 {
-        self.mask
     }
 
     /// Whether there are changes that are none of the standard ones.
@@ -388,105 +371,16 @@ impl<'a> QpAttr<'a> {
         )?
     }
 
-    pub(crate) fn cur_state(&self) -> Option<QpState> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE,
-            QpState::from_raw(self.raw.cur_qp_state),
-        )?
-    }
-
     pub(crate) fn access(&self) -> Option<u32> {
         self.get(
             bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
             self.raw.qp_access_flags as u32,
         )
     }
-
-    pub(crate) fn max_rd_atomic(&self) -> Option<u8> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
-            self.raw.max_rd_atomic,
-        )
-    }
-
-    pub(crate) fn max_dest_rd_atomic(&self) -> Option<u8> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
-            self.raw.max_dest_rd_atomic,
-        )
-    }
-
-    pub(crate) fn dest_qp_num(&self) -> Option<u32> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_DEST_QPN,
-            self.raw.dest_qp_num,
-        )
-    }
-
-    pub(crate) fn sq_psn(&self) -> Option<u32> {
-        self.get(bindings::ib_qp_attr_mask_IB_QP_SQ_PSN, self.raw.sq_psn)
-    }
-
-    pub(crate) fn rq_psn(&self) -> Option<u32> {
-        self.get(bindings::ib_qp_attr_mask_IB_QP_RQ_PSN, self.raw.rq_psn)
-    }
-
-    /// In bytes.
-    pub(crate) fn path_mtu(&self) -> Option<u32> {
-        let bytes = match self.raw.path_mtu {
-            bindings::ib_mtu_IB_MTU_256 => 256,
-            bindings::ib_mtu_IB_MTU_512 => 512,
-            bindings::ib_mtu_IB_MTU_1024 => 1024,
-            bindings::ib_mtu_IB_MTU_2048 => 2048,
-            bindings::ib_mtu_IB_MTU_4096 => 4096,
-            _ => return None,
-        };
-        self.get(bindings::ib_qp_attr_mask_IB_QP_PATH_MTU, bytes)
-    }
-
-    pub(crate) fn av(&self) -> Option<Av> {
-        let ah = &self.raw.ah_attr;
-        // SAFETY: The bytes of a GID have no invalid values.
-        let dgid = unsafe { ah.grh.dgid.raw };
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_AV,
-            Av {
-                dgid,
-                sgid_index: ah.grh.sgid_index,
-                has_grh: u32::from(ah.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0,
-                port_num: ah.port_num,
-            },
-        )
-    }
-
-    pub(crate) fn timeout(&self) -> Option<u8> {
-        self.get(bindings::ib_qp_attr_mask_IB_QP_TIMEOUT, self.raw.timeout)
-    }
-
-    pub(crate) fn retry_cnt(&self) -> Option<u8> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT,
-            self.raw.retry_cnt,
-        )
-    }
-
-    pub(crate) fn rnr_retry(&self) -> Option<u8> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY,
-            self.raw.rnr_retry,
-        )
-    }
-
-    pub(crate) fn min_rnr_timer(&self) -> Option<u8> {
-        self.get(
-            bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
-            self.raw.min_rnr_timer,
-        )
-    }
 }
 
 /// What a QP is.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct QpInfo {
     pub(crate) state: QpState,
     pub(crate) cap: QpCap,
@@ -495,9 +389,6 @@ pub(crate) struct QpInfo {
     pub(crate) access: u32,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) dest_qp_num: u32,
-    pub(crate) sq_psn: u32,
-    pub(crate) rq_psn: u32,
     pub(crate) sig_all: bool,
 }
 
@@ -510,9 +401,6 @@ impl QpInfo {
         attr.qp_access_flags = int(self.access);
         attr.max_rd_atomic = self.max_rd_atomic;
         attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
-        attr.dest_qp_num = self.dest_qp_num;
-        attr.sq_psn = self.sq_psn;
-        attr.rq_psn = self.rq_psn;
         attr.port_num = 1;
         self.cap.fill(&mut init.cap);
         init.sq_sig_type = if self.sig_all {

@@ -145,11 +145,6 @@ impl<D: Driver> CmId<D> {
         unsafe { self.raw.as_ref() }
     }
 
-    /// Whether both are the same identifier.
-    pub(crate) fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.raw == other.raw
-    }
-
     /// The device of the identifier.
     pub(crate) fn device(&self) -> &Device<D> {
         // SAFETY: An identifier is for a device, which outlives it.
@@ -169,11 +164,6 @@ impl<D: Driver> CmId<D> {
     /// The remote address as the consumer knows it.
     pub(crate) fn remote_addr(&self) -> Result<SockAddr> {
         Self::addr(&self.id().remote_addr)
-    }
-
-    /// The local address to use.
-    pub(crate) fn m_local_addr(&self) -> Result<SockAddr> {
-        Self::addr(&self.id().m_local_addr)
     }
 
     /// The remote address to use.
@@ -225,10 +215,6 @@ impl<D: Driver> CmId<D> {
                 ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED;
                 ev.ird = ird;
                 ev.ord = ord;
-            }
-            CmEvent::Disconnect { status } => {
-                ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_DISCONNECT;
-                ev.status = to_errno(status);
             }
             CmEvent::Close { status } => {
                 ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_CLOSE;
@@ -299,9 +285,6 @@ pub(crate) enum CmEvent<'a, D: Driver> {
     Established {
         ird: u8,
         ord: u8,
-    },
-    Disconnect {
-        status: Result,
     },
     Close {
         status: Result,

@@ -18,7 +18,6 @@ use core::{
 
 use kernel::{
     error::to_result,
-    ffi,
     prelude::*,
     types::Opaque, //
 };
@@ -75,11 +74,7 @@ pub(crate) struct DeviceConfig<'a> {
 /// A change of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEvent {
-    Active,
-    Err,
-    LidChange,
     GidChange,
-    PkeyChange,
 }
 
 impl<D: Driver> Device<D> {
@@ -171,14 +166,6 @@ impl<D: Driver> Device<D> {
         unsafe { core::ptr::drop_in_place(&raw mut (*this).stats) };
     }
 
-    /// The name of the device, which may change at any time.
-    pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: The structure is initialised.
-        let name = unsafe { (&raw const (*self.as_raw()).name).cast::<ffi::c_char>() };
-        // SAFETY: The core keeps it terminated.
-        unsafe { CStr::from_char_ptr(name) }
-    }
-
     /// The network device below. May sleep.
     pub(crate) fn netdev(&self) -> Option<NetDev> {
         // SAFETY: The device is initialised.
@@ -191,17 +178,6 @@ impl<D: Driver> Device<D> {
         // SAFETY: `held` has a reference of its own; this is the one just taken.
         unsafe { bindings::siw_helper_dev_put(ndev) };
         Some(held)
-    }
-
-    /// A reference, unless the device is not registered any more. Any context.
-    pub(crate) fn try_get(&self) -> Option<DeviceRef<D>> {
-        // SAFETY: The device is initialised.
-        unsafe { bindings::siw_helper_ib_device_try_get(self.as_raw()) }.then_some(
-            // INVARIANT: Just taken.
-            DeviceRef {
-                dev: NonNull::from(self),
-            },
-        )
     }
 
     /// The device above `ndev`, if there is one that is registered. Any context.
@@ -241,11 +217,7 @@ impl<D: Driver> Device<D> {
     pub(crate) fn port_event(&self, event: PortEvent) {
         let mut ev: bindings::ib_event = pin_init::zeroed();
         ev.event = match event {
-            PortEvent::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            PortEvent::Err => bindings::ib_event_type_IB_EVENT_PORT_ERR,
-            PortEvent::LidChange => bindings::ib_event_type_IB_EVENT_LID_CHANGE,
             PortEvent::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
-            PortEvent::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
         };
         ev.device = self.as_raw();
         ev.element.port_num = PORT;

@@ -88,21 +88,6 @@ impl<T> InUse<T> {
         unsafe { bindings::siw_helper_gate_unlock(self.lock.get(), bh) };
         ret
     }
-
-    /// Closes the gate and waits for the users; whether it was open.
-    pub(crate) fn close(&self) -> bool {
-        self.update(|_, open| core::mem::replace(open, false))
-    }
-
-    /// Opens the gate.
-    pub(crate) fn open(&self) {
-        self.update(|_, open| *open = true);
-    }
-
-    /// Whether it was open a moment ago.
-    pub(crate) fn is_open(&self) -> bool {
-        self.enter().is_some()
-    }
 }
 
 /// A user inside of an [`InUse`].

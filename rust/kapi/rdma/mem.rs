@@ -259,16 +259,6 @@ impl Backing {
         })
     }
 
-    /// Copies into the memory, from `offset` on. Not from a hard interrupt.
-    pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result {
-        self.for_each(offset, src.len(), |dst, part, done| {
-            let src = src.get(done..done + part).ok_or(EFAULT)?;
-            // SAFETY: `part` bytes from `dst` on are pinned or the consumer's, and mapped.
-            unsafe { core::ptr::copy(src.as_ptr(), dst.as_ptr(), part) };
-            Ok(())
-        })
-    }
-
     /// Copies `len` bytes from `skb_off` on of `skb` into the memory, from `offset` on. Not from
     /// a hard interrupt.
     pub(crate) fn write_from_skb(

@@ -15,9 +15,7 @@ use kernel::{
 };
 
 use super::{
-    device::Device,
     mem::PageList,
-    object::Pd,
     ops::Driver, //
 };
 use crate::kapi::bindings::ib_mr;
@@ -32,7 +30,6 @@ pub(super) struct MrBase {
     ibmr: Opaque<ib_mr>,
     /// The list that a `map_mr_sg` fills. Consumers may not call that twice at a time for a region.
     sink: UnsafeCell<*mut PageList>,
-    user: bool,
 }
 
 impl MrBase {
@@ -111,10 +108,7 @@ impl<D: Driver> Deref for Mr<D> {
 
 impl<D: Driver> Mr<D> {
     /// Has `make` make a region, and gives it to the core.
-    pub(super) fn create(
-        user: bool,
-        make: impl FnOnce() -> Result<NewMr<D::Mr>>,
-    ) -> Result<*mut ib_mr> {
+    pub(super) fn create(make: impl FnOnce() -> Result<NewMr<D::Mr>>) -> Result<*mut ib_mr> {
         let slot = KBox::<Self>::new_uninit(GFP_KERNEL)?;
         let new = make()?;
         let mut ibmr: ib_mr = pin_init::zeroed();
@@ -126,7 +120,6 @@ impl<D: Driver> Mr<D> {
             base: MrBase {
                 ibmr: Opaque::new(ibmr),
                 sink: UnsafeCell::new(null_mut()),
-                user,
             },
             _p: PhantomData,
             data: new.data,
@@ -152,61 +145,5 @@ impl<D: Driver> Mr<D> {
 
     pub(super) fn base(&self) -> &MrBase {
         &self.base
-    }
-
-    /// The device the region belongs to.
-    pub(crate) fn device(&self) -> &Device<D> {
-        // SAFETY: The core set it.
-        let dev = unsafe { (*self.base.as_raw()).device };
-        // SAFETY: A device outlives its objects.
-        unsafe { Device::from_raw(dev) }
-    }
-
-    /// The protection domain of the region.
-    pub(crate) fn pd(&self) -> &Pd<D> {
-        // SAFETY: The core set it.
-        let pd = unsafe { (*self.base.as_raw()).pd };
-        // SAFETY: The core lets no PD go that a region uses.
-        unsafe { Pd::from_raw(pd) }
-    }
-
-    /// The key for local access.
-    pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: Valid by the type invariants of `MrBase`.
-        unsafe { (&raw const (*self.base.as_raw()).lkey).read_volatile() }
-    }
-
-    /// The key for remote access.
-    pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: Valid by the type invariants of `MrBase`.
-        unsafe { (&raw const (*self.base.as_raw()).rkey).read_volatile() }
-    }
-
-    /// Changes the keys.
-    pub(crate) fn set_keys(&self, lkey: u32, rkey: u32) {
-        // SAFETY: Valid by the type invariants of `MrBase`. The field is a plain word.
-        unsafe { (&raw mut (*self.base.as_raw()).lkey).write_volatile(lkey) };
-        // SAFETY: As above.
-        unsafe { (&raw mut (*self.base.as_raw()).rkey).write_volatile(rkey) };
-    }
-
-    /// The I/O virtual address of the first byte.
-    pub(crate) fn iova(&self) -> u64 {
-        self.base.iova()
-    }
-
-    /// The number of bytes.
-    pub(crate) fn len(&self) -> u64 {
-        self.base.len()
-    }
-
-    /// The size of the pages a consumer maps.
-    pub(crate) fn page_size(&self) -> u32 {
-        self.base.page_size()
-    }
-
-    /// Whether it is a region of user memory.
-    pub(crate) fn is_user(&self) -> bool {
-        self.base.user
     }
 }

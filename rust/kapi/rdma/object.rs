@@ -15,10 +15,7 @@
 use core::{
     marker::PhantomData,
     ops::Deref,
-    ptr::{
-        null_mut,
-        NonNull, //
-    },
+    ptr::NonNull, //
 };
 
 use kernel::{
@@ -169,12 +166,6 @@ unsafe impl Send for QpTag {}
 // SAFETY: The pointer is a value only.
 unsafe impl Sync for QpTag {}
 
-impl Default for QpTag {
-    fn default() -> Self {
-        Self(null_mut())
-    }
-}
-
 impl QpTag {
     pub(super) fn as_raw(self) -> *mut ib_qp {
         self.0
@@ -318,11 +309,6 @@ impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
         // SAFETY: It is live during `'a` by the requirements of `from_raw`.
         Some(unsafe { Ucontext::from_raw(self.ucontext) })
     }
-
-    /// What [`Object::id`] will return.
-    pub(crate) fn id(&self) -> ObjId {
-        ObjId(self.base as usize)
-    }
 }
 
 impl<'a, D: Driver> New<'a, D, ib_qp> {
@@ -332,11 +318,6 @@ impl<'a, D: Driver> New<'a, D, ib_qp> {
         let pd = unsafe { (*self.base).pd };
         // SAFETY: The core checked it (`create_qp` of verbs.c needs one) and counts its users.
         unsafe { Pd::from_raw(pd) }
-    }
-
-    /// What [`Qp::tag`](Object::tag) will return.
-    pub(crate) fn tag(&self) -> QpTag {
-        QpTag(self.base)
     }
 }
 
@@ -364,7 +345,6 @@ pub(crate) enum QpEvent {
     Fatal,
     ReqErr,
     AccessErr,
-    CommEst,
     SqDrained,
     LastWqeReached,
 }
@@ -372,7 +352,6 @@ pub(crate) enum QpEvent {
 /// An asynchronous event of an SRQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqEvent {
-    Err,
     LimitReached,
 }
 
@@ -383,14 +362,6 @@ pub(crate) enum CqEvent {
 }
 
 impl<D: Driver> Qp<D> {
-    /// The protection domain of the QP.
-    pub(crate) fn pd(&self) -> &Pd<D> {
-        // SAFETY: The core set it before creation and does not change it.
-        let pd = unsafe { (*self.as_raw()).pd };
-        // SAFETY: The core lets no PD go that a QP uses.
-        unsafe { Pd::from_raw(pd) }
-    }
-
     /// The number of the QP.
     pub(crate) fn qp_num(&self) -> u32 {
         // SAFETY: The structure is initialised; only `set_qp_num` writes the field.
@@ -419,7 +390,6 @@ impl<D: Driver> Qp<D> {
             QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
             QpEvent::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             QpEvent::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::CommEst => bindings::ib_event_type_IB_EVENT_COMM_EST,
             QpEvent::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
             QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         };
@@ -437,14 +407,6 @@ impl<D: Driver> Qp<D> {
 }
 
 impl<D: Driver> Srq<D> {
-    /// The protection domain of the SRQ.
-    pub(crate) fn pd(&self) -> &Pd<D> {
-        // SAFETY: The core set it before creation and does not change it.
-        let pd = unsafe { (*self.as_raw()).pd };
-        // SAFETY: The core lets no PD go that an SRQ uses.
-        unsafe { Pd::from_raw(pd) }
-    }
-
     /// Reports an event to the consumer. Any context; no lock of the provider may be held.
     pub(crate) fn event(&self, event: SrqEvent) {
         if self.is_destroying() {
@@ -453,7 +415,6 @@ impl<D: Driver> Srq<D> {
         let srq = self.as_raw();
         let mut ev: bindings::ib_event = pin_init::zeroed();
         ev.event = match event {
-            SrqEvent::Err => bindings::ib_event_type_IB_EVENT_SRQ_ERR,
             SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
         };
         // SAFETY: The structure is initialised.

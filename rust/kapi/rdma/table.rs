@@ -59,17 +59,6 @@ unsafe impl<E: Send + Sync> Send for RcuArc<E> {}
 unsafe impl<E: Send + Sync> Sync for RcuArc<E> {}
 
 impl<E> RcuArc<E> {
-    /// A new object. May sleep.
-    pub(crate) fn new(data: E) -> Result<Self> {
-        // SAFETY: The slot is valid, and the initialisation cannot fail half-way.
-        Self::pin_init(unsafe {
-            pin_init::pin_init_from_closure(move |slot: *mut E| {
-                slot.write(data);
-                Ok(())
-            })
-        })
-    }
-
     /// A new object, initialised in place. May sleep.
     pub(crate) fn pin_init(data: impl PinInit<E, Error>) -> Result<Self> {
         let inner = KBox::try_pin_init(
@@ -92,11 +81,6 @@ impl<E> RcuArc<E> {
     fn inner(&self) -> &Inner<E> {
         // SAFETY: Valid by the type invariants.
         unsafe { self.ptr.as_ref() }
-    }
-
-    /// Whether both are the same object.
-    pub(crate) fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.ptr == other.ptr
     }
 
     fn into_raw(self) -> *mut Inner<E> {
@@ -254,12 +238,6 @@ impl<E> TptTable<E> {
             index += 1;
         }
     }
-
-    /// Whether there is no object.
-    pub(crate) fn is_empty(&self) -> bool {
-        // SAFETY: The xarray is initialised.
-        unsafe { (&raw const (*self.xa.get()).xa_head).read_volatile() }.is_null()
-    }
 }
 
 #[pinned_drop]
@@ -286,7 +264,6 @@ impl<E> PinnedDrop for TptTable<E> {
 pub(crate) struct ObjTable<O: AlwaysRefCounted> {
     #[pin]
     xa: Opaque<xarray>,
-    next: Atomic<u32>,
     _p: PhantomData<ARef<O>>,
 }
 
@@ -301,7 +278,6 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             xa <- init_xa(),
-            next: Atomic::new(0),
             _p: PhantomData,
         })
     }
@@ -343,32 +319,6 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
             // SAFETY: The table did not take it.
             drop(unsafe { ARef::from_raw(raw) });
         })
-    }
-
-    /// Enters an object under a free number from `first` to `last`, the next after the one given
-    /// out before. May sleep.
-    pub(crate) fn alloc(&self, first: u32, last: u32, obj: ARef<O>) -> Result<u32> {
-        let raw = ARef::into_raw(obj);
-        let mut index = 0;
-        let mut next = self.next.load(Relaxed);
-        // SAFETY: The xarray is initialised; the table takes the reference; the rest is ours.
-        to_result(unsafe {
-            bindings::siw_helper_xa_alloc(
-                self.xa.get(),
-                &mut index,
-                raw.as_ptr().cast(),
-                first,
-                last,
-                &mut next,
-            )
-        })
-        .inspect_err(|_| {
-            // SAFETY: The table did not take it.
-            drop(unsafe { ARef::from_raw(raw) });
-        })?;
-        // Where the search begins is of no importance if two race.
-        self.next.store(next, Relaxed);
-        Ok(index)
     }
 
     /// Takes an object out. May sleep.

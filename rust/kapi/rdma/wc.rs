@@ -17,21 +17,16 @@ use crate::kapi::bindings::{
 };
 
 /// How a work request ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcStatus {
-    #[default]
     Success,
     LocLenErr,
     LocQpOpErr,
     LocProtErr,
     WrFlushErr,
-    BadRespErr,
-    LocAccessErr,
     RemInvReqErr,
     RemAccessErr,
     RemOpErr,
-    FatalErr,
-    RespTimeoutErr,
     GeneralErr,
 }
 
@@ -43,30 +38,23 @@ impl WcStatus {
             Self::LocQpOpErr => bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR,
             Self::LocProtErr => bindings::ib_wc_status_IB_WC_LOC_PROT_ERR,
             Self::WrFlushErr => bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
-            Self::BadRespErr => bindings::ib_wc_status_IB_WC_BAD_RESP_ERR,
-            Self::LocAccessErr => bindings::ib_wc_status_IB_WC_LOC_ACCESS_ERR,
             Self::RemInvReqErr => bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR,
             Self::RemAccessErr => bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR,
             Self::RemOpErr => bindings::ib_wc_status_IB_WC_REM_OP_ERR,
-            Self::FatalErr => bindings::ib_wc_status_IB_WC_FATAL_ERR,
-            Self::RespTimeoutErr => bindings::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR,
             Self::GeneralErr => bindings::ib_wc_status_IB_WC_GENERAL_ERR,
         }
     }
 }
 
 /// What the work request was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcOpcode {
-    #[default]
     Send,
     RdmaWrite,
     RdmaRead,
     LocalInv,
     RegMr,
-    BindMw,
     Recv,
-    RecvRdmaWithImm,
 }
 
 impl WcOpcode {
@@ -77,15 +65,13 @@ impl WcOpcode {
             Self::RdmaRead => bindings::ib_wc_opcode_IB_WC_RDMA_READ,
             Self::LocalInv => bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
             Self::RegMr => bindings::ib_wc_opcode_IB_WC_REG_MR,
-            Self::BindMw => bindings::ib_wc_opcode_IB_WC_BIND_MW,
             Self::Recv => bindings::ib_wc_opcode_IB_WC_RECV,
-            Self::RecvRdmaWithImm => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
         }
     }
 }
 
 /// A work completion.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Wc {
     pub(crate) wr_id: u64,
     pub(crate) status: WcStatus,
@@ -94,9 +80,6 @@ pub(crate) struct Wc {
     pub(crate) qp: QpTag,
     /// The STag that the peer invalidated.
     pub(crate) inval_rkey: Option<u32>,
-    /// In the CPU's byte order.
-    pub(crate) imm: Option<u32>,
-    pub(crate) vendor_err: u32,
 }
 
 /// Where a consumer wants its completions.
@@ -149,16 +132,12 @@ impl<D: Driver> WcOut<'_, D> {
         raw.__bindgen_anon_1.wr_id = wc.wr_id;
         raw.status = wc.status.as_raw();
         raw.opcode = wc.opcode.as_raw();
-        raw.vendor_err = wc.vendor_err;
         raw.byte_len = wc.byte_len;
         raw.qp = wc.qp.as_raw();
         raw.port_num = 1;
         if let Some(rkey) = wc.inval_rkey {
             raw.ex.invalidate_rkey = rkey;
             raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
-        } else if let Some(imm) = wc.imm {
-            raw.ex.imm_data = imm.to_be();
-            raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
         }
         // SAFETY: There is room by the type invariants.
         unsafe { self.wc.add(self.count).write(raw) };

@@ -114,15 +114,7 @@ pub(crate) enum SendOp<'a, D: Driver> {
         raddr: u64,
         rkey: u32,
     },
-    WriteImm {
-        raddr: u64,
-        rkey: u32,
-        imm: u32,
-    },
     Send,
-    SendImm {
-        imm: u32,
-    },
     SendInv {
         rkey: u32,
     },
@@ -143,7 +135,7 @@ pub(crate) enum SendOp<'a, D: Driver> {
         key: u32,
         access: u32,
     },
-    Other(u32),
+    Other,
 }
 
 impl<'a, D: Driver> SendWr<'a, D> {
@@ -162,12 +154,6 @@ impl<'a, D: Driver> SendWr<'a, D> {
         unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
     }
 
-    /// In the CPU's byte order.
-    fn imm(&self) -> u32 {
-        // SAFETY: Any bit pattern is a valid integer.
-        u32::from_be(unsafe { self.raw.ex.imm_data })
-    }
-
     fn inv_rkey(&self) -> u32 {
         // SAFETY: Any bit pattern is a valid integer.
         unsafe { self.raw.ex.invalidate_rkey }
@@ -184,11 +170,6 @@ impl<'a, D: Driver> SendWr<'a, D> {
                 let (raddr, rkey) = rdma();
                 SendOp::Write { raddr, rkey }
             }
-            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => {
-                let (raddr, rkey) = rdma();
-                let imm = self.imm();
-                SendOp::WriteImm { raddr, rkey, imm }
-            }
             bindings::ib_wr_opcode_IB_WR_RDMA_READ => {
                 let (raddr, rkey) = rdma();
                 SendOp::Read { raddr, rkey }
@@ -203,7 +184,6 @@ impl<'a, D: Driver> SendWr<'a, D> {
                 }
             }
             bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
-            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm { imm: self.imm() },
             bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInv {
                 rkey: self.inv_rkey(),
             },
@@ -214,7 +194,7 @@ impl<'a, D: Driver> SendWr<'a, D> {
                 // SAFETY: Requests with this opcode are in an `ib_reg_wr`, at offset 0.
                 let wr = unsafe { &*(&raw const *self.raw).cast::<ib_reg_wr>() };
                 if wr.mr.is_null() {
-                    return SendOp::Other(self.raw.opcode);
+                    return SendOp::Other;
                 }
                 SendOp::RegMr {
                     // SAFETY: The consumer names a region of this device, and may not deregister
@@ -224,7 +204,7 @@ impl<'a, D: Driver> SendWr<'a, D> {
                     access: wr.access as u32,
                 }
             }
-            other => SendOp::Other(other),
+            _ => SendOp::Other,
         }
     }
 
@@ -275,11 +255,6 @@ impl<'a> RecvWrs<'a> {
 
     pub(super) fn bad(&self) -> *const ib_recv_wr {
         self.last
-    }
-
-    /// Whether no request is left.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.next.is_null()
     }
 
     /// The next request.

@@ -67,9 +67,7 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
         iova,
         access: access as u32,
     };
-    mr_ptr(Mr::<D>::create(true, || {
-        D::reg_user_mr(pd, &req, udata.as_mut())
-    }))
+    mr_ptr(Mr::<D>::create(|| D::reg_user_mr(pd, &req, udata.as_mut())))
 }
 
 /// # Safety
@@ -82,7 +80,7 @@ pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
 ) -> *mut ib_mr {
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
-    mr_ptr(Mr::<D>::create(false, || {
+    mr_ptr(Mr::<D>::create(|| {
         D::alloc_mr(pd, MrType::from_raw(kind), max_sg)
     }))
 }
@@ -93,7 +91,7 @@ pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
 pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: Int) -> *mut ib_mr {
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
-    mr_ptr(Mr::<D>::create(false, || {
+    mr_ptr(Mr::<D>::create(|| {
         D::get_dma_mr(pd, access as u32, DmaGrant::new())
     }))
 }

@@ -144,7 +144,6 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     let attr = unsafe { &*attr };
     let attr = CqAttr {
         cqe: attr.cqe,
-        comp_vector: attr.comp_vector,
         flags: attr.flags,
     };
     // SAFETY: As above.
