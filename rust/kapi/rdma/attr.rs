@@ -394,6 +394,10 @@ pub(crate) struct QpInfo {
 
 impl QpInfo {
     pub(super) fn fill(&self, attr: &mut ib_qp_attr, init: &mut ib_qp_init_attr) {
+        // The caller need not have cleared them, and copies more to the user than is set here
+        // (`ib_uverbs_query_qp`).
+        *attr = pin_init::zeroed();
+        *init = pin_init::zeroed();
         attr.qp_state = self.state.as_raw();
         attr.cur_qp_state = attr.qp_state;
         self.cap.fill(&mut attr.cap);
