@@ -203,7 +203,7 @@ impl Entries {
                     qp_id: u64::from(qp.qp_num()),
                     ..Default::default()
                 };
-                // The body before the flag (failover.md B3).
+                // The body before the flag.
                 ring.publish(self.put, &cqe, flags);
                 // The consumer arms, then polls once more; we publish, then look whether it is
                 // armed. One of the two sees the other.
@@ -413,8 +413,8 @@ impl CqObj {
         }
     }
 
-    /// A completion is lost: the queue and all its queue pairs have failed (failover.md B4); other
-    /// queues go on (RFC 5040 8.1.1).
+    /// A completion is lost: the queue and all its queue pairs have failed; other queues go on
+    /// (RFC 5040 8.1.1).
     fn overflow(&self) {
         let dev = self.counted.dev();
         dev.stats.inc(Counter::CqOverflow);

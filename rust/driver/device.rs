@@ -229,8 +229,8 @@ impl Device {
         drop(files);
     }
 
-    /// The number of the next queue pair: a free one, and not one that was in use lately
-    /// (failover.md A4). Nobody else gets it: to be entered in `qps`.
+    /// The number of the next queue pair: a free one, and not one that was in use lately, which
+    /// somebody may still have in mind. Nobody else gets it: to be entered in `qps`.
     pub(crate) fn next_qpn(&self) -> Option<u32> {
         const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
         // There are fewer queue pairs than this.

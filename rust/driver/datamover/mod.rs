@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datamovers: what transmits when the poster cannot, or has used up its turn [D3 D4].
+//! Datamovers: what transmits when the poster cannot, or has used up its turn.
 //!
 //! They are the workers of a per-CPU queue. A QP is queued there at most once, by the transmit token; when its turn is over and there is
 //! more to send it goes to the end of the queue, so QPs of a CPU take turns. A QP that waits for space is not queued at all.
@@ -52,7 +52,7 @@ impl WorkItem for Mover {
 }
 
 impl QpObj {
-    /// Puts the QP at the end of the queue of this CPU, where its data is warm [D10]. Only with the token in state "queued".
+    /// Puts the QP at the end of the queue of this CPU, where its data is warm. Only with the token in state "queued".
     pub(crate) fn enqueue_mover(&self) {
         let mover = self.stream.mover.clone();
         let old = mover.qp.lock().replace(ARef::from(self));

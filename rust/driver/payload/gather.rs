@@ -3,7 +3,7 @@
 //! Out: consumer memory to FPDUs.
 //!
 //! Payload is copied once, into the private pages that TCP will send from, and the CRC is taken over that copy. A consumer that changes
-//! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so [Z9].
+//! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so.
 //!
 //! Sending by reference instead would start here: [`encode`] is the only place that knows how payload gets into the stream.
 

@@ -44,7 +44,7 @@ impl Sgl {
         }
     }
 
-    /// Takes the place of the current list: resolves all of `sges`, or nothing if one of them fails [M7].
+    /// Takes the place of the current list: resolves all of `sges`, or nothing if one of them fails.
     ///
     /// Elements of length 0 are not looked at.
     pub(crate) fn load(

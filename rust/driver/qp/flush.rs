@@ -2,7 +2,7 @@
 
 //! The end of a QP: whatever is still posted completes with a flush error, in the order it was posted.
 //!
-//! It begins when nothing can be placed or sent any more [A10]. Work requests posted to a dead QP are flushed the same way [B6].
+//! It begins when nothing can be placed or sent any more. Work requests posted to a dead QP are flushed the same way.
 
 use super::retire::Wr;
 use super::state::Phase;

@@ -2,8 +2,8 @@
 
 //! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
 //!
-//! A user's doorbell and the arrival of a Read Request are served on the spot [D1 R1]; kernel posters too, if the socket happens to be free
-//! [D11]; a turn that gets too long, and a stream that gets its send space back, go to a datamover.
+//! A user's doorbell and the arrival of a Read Request are served on the spot; kernel posters too, if the socket happens to be free;
+//! a turn that gets too long, and a stream that gets its send space back, go to a datamover.
 
 use super::state::Phase;
 use super::tx::Wire;
@@ -61,7 +61,7 @@ impl QpObj {
     /// TCP has space: `write_space` of the endpoint. The socket is locked, possibly by our own send.
     pub(crate) fn tx_space(&self, sk: &SockView) {
         // Waking for every acknowledged segment would be a lot of turns with little to send. Until there is a good part of the buffer
-        // free the flag stays set, and we are asked again at the next ACK [D7].
+        // free the flag stays set, and we are asked again at the next ACK.
         let enough = sk.wspace() >= sk.sndbuf() / 4 || sk.wmem_queued() == 0;
         if enough && sk.memory_free() {
             sk.clear_nospace();

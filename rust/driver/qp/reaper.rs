@@ -2,7 +2,7 @@
 
 //! Receive work requests a user program posts to a dead QP.
 //!
-//! They go into memory it maps and make no system call, so nobody would flush them [B6]. Until the QP is destroyed its ring is looked at now
+//! They go into memory it maps and make no system call, so nobody would flush them. Until the QP is destroyed its ring is looked at now
 //! and then.
 
 use crate::driver::{QpObj, QpRef};

@@ -311,7 +311,7 @@ impl RxCtx {
     }
 
     fn deliver_request(&mut self, qp: &QpObj, msn: u32, read: ReadRequest) -> Result<()> {
-        // Checked on arrival, when all that came before it has been delivered, and again while the response is made [M8].
+        // Checked on arrival, when all that came before it has been delivered, and again while the response is made.
         let source = match read.len {
             0 => None,
             len => Some(

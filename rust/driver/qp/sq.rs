@@ -3,8 +3,8 @@
 //! Send queues.
 //!
 //! A user writes its elements into memory it maps and could change them at any time: an element is
-//! copied once, its opcode is checked against what users may do, and its slot is free at once
-//! (memory.md M25). A kernel consumer's requests never touch mapped memory.
+//! copied once, its opcode is checked against what users may do, and its slot is free at once. A
+//! kernel consumer's requests never touch mapped memory.
 
 use super::rq::Sges;
 use crate::{

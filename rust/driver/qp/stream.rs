@@ -4,7 +4,7 @@
 //!
 //! Transmit and receive each have one owner at a time, and the owner has the state to himself: it lies in a slot and is taken out for the
 //! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::tx_owner`). No lock is
-//! held across a call into TCP, because TCP calls us back from inside our own sends [D2].
+//! held across a call into TCP, because TCP calls us back from inside our own sends.
 
 use super::irrq::{Irrq, Request};
 use super::orq::Orq;
@@ -269,7 +269,7 @@ impl QpObj {
             ),
         };
         *self.stream.owed.lock() = term;
-        // The teardown brings the actions about, in its own order [A10].
+        // The teardown brings the actions about, in its own order.
         let _ = self.step(step);
         match event {
             Event::None => {}

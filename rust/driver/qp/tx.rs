@@ -432,7 +432,7 @@ impl TxCtx {
                 inv: matches!(wr.op, SendOp::SendInv).then_some(wr.inval),
             },
         };
-        // The whole list is checked before the first byte of the message leaves [M7].
+        // The whole list is checked before the first byte of the message leaves.
         let (source, len) = match wr.inline {
             Some(data) => {
                 let len = data.as_slice().len() as u32;
@@ -557,7 +557,7 @@ impl TxCtx {
     }
 }
 
-/// A work request that cannot be done. It completes with an error behind those before it, and ends the stream [M16].
+/// A work request that cannot be done. It completes with an error behind those before it, and ends the stream.
 fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
     qp.stream.retire.failed(seq, error.wc_status());
     Cause::Local(error)

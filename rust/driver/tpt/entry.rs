@@ -128,7 +128,7 @@ impl Entry {
 /// A checked access to (a part of) an entry.
 ///
 /// Keeps the entry, not its validity: every chunk is checked again, for an STag may be invalidated
-/// or registered anew between two chunks (failover.md B1).
+/// or registered anew between two chunks.
 pub(crate) struct MemRef {
     entry: Option<RcuArc<Entry>>,
     access: Access,

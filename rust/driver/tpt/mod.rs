@@ -90,7 +90,7 @@ impl Tpt {
         drop(self.table.remove(stag.index()));
     }
 
-    /// Checks an access (memory.md M7 to M9) and returns what is needed to carry it out.
+    /// Checks an access and returns what is needed to carry it out.
     ///
     /// Any context. An access of no bytes touches no entry (RFC 5040 7.2, RFC 5041 7.1).
     pub(crate) fn resolve(&self, access: &Access) -> Result<MemRef, AccessError> {

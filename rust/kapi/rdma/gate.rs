@@ -22,8 +22,8 @@ use crate::kapi::bindings::{
 
 /// A value that is used while the gate is open.
 ///
-/// [`close`](Self::close) returns when the last user is gone: what users do inside has happened by
-/// then, and does not happen afterwards.
+/// [`Self::update`] runs when the last user is gone: what users did inside has happened by then, and
+/// if it closes the gate, does not happen afterwards.
 ///
 /// All of it may be called from softirq and with interrupts off, but not from a hard interrupt.
 ///

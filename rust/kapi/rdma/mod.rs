@@ -5,8 +5,8 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 //!
 //! A provider implements [`Driver`] on a marker type. Objects that the core allocates carry the
-//! provider's payload behind the C structure ([`Object`]); so do the device ([`Device`]) and
-//! memory regions ([`Mr`]).
+//! provider's payload behind the C structure ([`Object`](object::Object)); so do the device
+//! ([`Device`]) and memory regions ([`Mr`]).
 
 pub(crate) mod abi;
 mod attr;

@@ -9,7 +9,7 @@
 //! 1. *Raw*: only the C structure is initialised. [`New`] gives access to it.
 //! 2. *Live*: the payload is initialised, the creation reference is held.
 //! 3. *Dying*: `destroy_<x>` was called; the provider lets go of its references.
-//! 4. *Drained*: the creation reference was dropped and the last [`ARef`] is gone. The payload is
+//! 4. *Drained*: the creation reference was dropped and the last `ARef` is gone. The payload is
 //!    dropped and the memory goes back to the core.
 
 use core::{
@@ -105,7 +105,7 @@ pub(crate) type Srq<D> = Object<D, ib_srq>;
 ///
 /// # Invariants
 ///
-/// `base` was initialised by the core. While a reference to the object or an [`ARef`] exists,
+/// `base` was initialised by the core. While a reference to the object or an `ARef` exists,
 /// `refs` is positive, `data` is initialised and the core does not free the memory.
 #[repr(C)]
 pub(crate) struct Object<D: Driver, B: Base<D>> {

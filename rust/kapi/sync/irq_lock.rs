@@ -16,7 +16,7 @@ use kernel::{
     },
 };
 
-/// Creates a [`SpinLockIrq`] initialiser with the given name and a newly-created lock class.
+/// Creates a `SpinLockIrq` initialiser with the given name and a newly-created lock class.
 #[macro_export]
 macro_rules! new_spinlock_irq {
     ($inner:expr $(, $name:literal)? $(,)?) => {
