@@ -345,7 +345,6 @@ pub(crate) enum QpEvent {
     Fatal,
     ReqErr,
     AccessErr,
-    SqDrained,
     LastWqeReached,
 }
 
@@ -390,7 +389,6 @@ impl<D: Driver> Qp<D> {
             QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
             QpEvent::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             QpEvent::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
             QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         };
         // SAFETY: The structure is initialised.
