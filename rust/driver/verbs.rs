@@ -72,7 +72,6 @@ impl Driver for Siw {
     type Qp = qp::Qp;
     type Srq = srq::Srq;
     type Mr = region::Mr;
-    type Endpoint = cm::Ticket;
     type Listener = cm::Listener;
 
     fn query_device(dev: &IbDevice) -> DeviceAttr {
@@ -230,12 +229,12 @@ impl Driver for Siw {
         cm::connect(id, param)
     }
 
-    fn iw_accept(id: CmId<Self>, ticket: Arc<Self::Endpoint>, param: &ConnParam<'_>) -> Result {
-        cm::accept(id, ticket, param)
+    fn iw_accept(id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result {
+        cm::accept(id, number, param)
     }
 
-    fn iw_reject(id: CmId<Self>, ticket: Arc<Self::Endpoint>, private: &[u8]) -> Result {
-        cm::reject(id, ticket, private)
+    fn iw_reject(id: CmId<Self>, number: usize, private: &[u8]) -> Result {
+        cm::reject(id, number, private)
     }
 
     fn iw_create_listen(id: CmId<Self>, backlog: u32) -> Result<Arc<Self::Listener>> {

@@ -14,7 +14,7 @@ use super::{
     },
     mpa_io::{self, Progress},
     teardown::End,
-    Step, Ticket, MAX_DEPTH,
+    Step, MAX_DEPTH,
 };
 use crate::kapi::{
     errno,
@@ -28,7 +28,8 @@ use iwarp::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// A peer that is silent while the connection is idle is found dead after 20 s: probes after 10 s, every 2 s, 5 of them.
+/// A peer that is silent while the connection is idle is found dead after 20 s: probes after 10 s,
+/// every 2 s, 5 of them.
 const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
 /// The same while data is in flight, where TCP sends no probes.
 const USER_TIMEOUT_MS: u32 = 20_000;
@@ -133,16 +134,17 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
 }
 
 /// The endpoint of a request, if its connection is still there.
-fn find(id: &CmId<Siw>, ticket: &Ticket) -> Result<Arc<Endpoint>> {
+fn find(id: &CmId<Siw>, number: usize) -> Result<Arc<Endpoint>> {
     super::device(id)
         .endpoints
-        .get(ticket.0)
+        .get(number)
         .ok_or_else(errno::econnreset)
 }
 
-/// `iw_accept`: answers a request and hands the stream to the QP. On failure the connection is reset, and no event follows.
-pub(crate) fn accept(id: CmId<Siw>, ticket: Arc<Ticket>, param: &ConnParam<'_>) -> Result {
-    let ep = find(&id, &ticket)?;
+/// `iw_accept`: answers a request and hands the stream to the QP. On failure the connection is
+/// reset, and no event follows.
+pub(crate) fn accept(id: CmId<Siw>, number: usize, param: &ConnParam<'_>) -> Result {
+    let ep = find(&id, number)?;
     let mut inner = ep.inner.lock();
     if inner.state != State::Offered {
         return Err(errno::econnreset());
@@ -152,7 +154,8 @@ pub(crate) fn accept(id: CmId<Siw>, ticket: Arc<Ticket>, param: &ConnParam<'_>) 
     match result {
         Ok(()) => {
             ep.dev.stats.inc(Counter::PassiveConnects);
-            // What came while the reply was made, an end of the connection included, has to be looked at.
+            // What came while the reply was made, an end of the connection included, has to be
+            // looked at.
             drop(inner);
             ep.wake();
         }
@@ -165,8 +168,8 @@ pub(crate) fn accept(id: CmId<Siw>, ticket: Arc<Ticket>, param: &ConnParam<'_>) 
 }
 
 /// `iw_reject`: answers a request with a refusal. No event follows.
-pub(crate) fn reject(id: CmId<Siw>, ticket: Arc<Ticket>, pdata: &[u8]) -> Result {
-    let ep = find(&id, &ticket)?;
+pub(crate) fn reject(id: CmId<Siw>, number: usize, pdata: &[u8]) -> Result {
+    let ep = find(&id, number)?;
     let mut inner = ep.inner.lock();
     let (State::Offered, Handshake::Responder(machine)) = (inner.state, &inner.hs) else {
         return Err(errno::econnreset());
@@ -178,9 +181,10 @@ pub(crate) fn reject(id: CmId<Siw>, ticket: Arc<Ticket>, pdata: &[u8]) -> Result
         .and_then(|len| mpa_io::send(&ep.sock, frame.get(..len).unwrap_or(&[])));
     ep.dev.stats.inc(Counter::Rejects);
     match result {
-        // A reset now would overtake the reply.
         Ok(()) => {
-            ep.drain_briefly(&mut inner);
+            ep.await_close(&mut inner);
+            drop(inner);
+            ep.wake();
         }
         Err(e) => {
             ep.note_cause(e);
@@ -205,8 +209,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the QP the connection. It transmits from now on, if it need not wait for the peer's first FPDU; received data goes to it after
-    /// [`Self::go_live`].
+    /// Gives the QP the connection. It transmits from now on, if it need not wait for the peer's
+    /// first FPDU; received data goes to it after [`Self::go_live`].
     fn start_stream(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         qp.step(Event::Established)?;
@@ -308,7 +312,8 @@ impl Endpoint {
         })
     }
 
-    /// The peer's reply does not do. Where it agreed to a stream, the peer is told in a Terminate (RFC 6581 9.1, 9.2).
+    /// The peer's reply does not do. Where it agreed to a stream, the peer is told in a Terminate
+    /// (RFC 6581 9.1, 9.2).
     fn bad_reply(self: &Arc<Self>, inner: &mut Inner, error: MpaError) -> bool {
         let Handshake::Initiator(machine, _) = &inner.hs else {
             return self.fail(inner, EINVAL);
@@ -339,7 +344,8 @@ impl Endpoint {
             .accept(ird, ord, param.pdata, &mut frame)
             .map_err(|_| EINVAL)?;
         self.bind_qp(find_qp(&self.dev, param.qpn)?)?;
-        // First the QP, which keeps silent until it hears from the peer, then the reply: nothing can fail once the peer thinks we are up.
+        // First the QP, which keeps silent until it hears from the peer, then the reply: nothing
+        // can fail once the peer thinks we are up.
         self.start_stream(inner, &est)?;
         mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[]))?;
         inner.hs = Handshake::None;

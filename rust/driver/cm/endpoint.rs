@@ -2,7 +2,8 @@
 
 //! The endpoint: one TCP connection and the state of its handshake, its stream, its end.
 //!
-//! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `close` is a leaf. Socket callbacks take neither `inner` nor anything that sleeps.
+//! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `close` is a leaf. Socket callbacks take
+//! neither `inner` nor anything that sleeps.
 
 use super::super::{stats::Counter, DeviceRef, QpRef, Siw};
 use super::{
@@ -41,7 +42,8 @@ pub(super) const CONNECT_MS: Msecs = 10_000;
 pub(super) const REPLY_MS: Msecs = 10_000;
 /// Time for the MPA request on a new connection.
 pub(super) const REQUEST_MS: Msecs = 10_000;
-/// Time for our application to answer a request. It may never: see [`super::Ticket`].
+/// Time for our application to answer a request. It may never: the core drops a request without a
+/// word if the listener goes first.
 pub(super) const ACCEPT_MS: Msecs = 60_000;
 /// Time for the first FPDU when an RTR message was agreed.
 pub(super) const RTR_MS: Msecs = 10_000;
@@ -141,12 +143,13 @@ pub(super) enum Stage {
 /// One TCP connection.
 #[pin_data]
 pub(crate) struct Endpoint {
-    pub(super) id: u64,
+    pub(super) id: usize,
     /// Number of the listener it came in through; 0 on the active side.
-    pub(super) origin: u64,
+    pub(super) origin: usize,
     pub(super) dev: DeviceRef,
     pub(super) sock: Arc<Socket>,
-    /// Holds the QP until the endpoint is freed. The other direction, `Qp::link`, is cut when it is closed.
+    /// Holds the QP until the endpoint is freed. The other direction, `Qp::link`, is cut when it is
+    /// closed.
     pub(super) qp: SetOnce<QpRef>,
     stage: Atomic<u32>,
     first_fpdu: Atomic<bool>,
@@ -210,8 +213,8 @@ impl SocketEvents for Hook {
     }
 
     fn state_change(&self, sk: &SockView) {
-        // The error is for the status of the CLOSE upcall; whoever calls into the socket next may take it away. What happens after our
-        // FIN is no reason any more.
+        // The error is for the status of the CLOSE upcall; whoever calls into the socket next may
+        // take it away. What happens after our FIN is no reason any more.
         if let (TcpState::Close, Some(e), true) =
             (sk.state(), sk.error(), self.0.stage() != Stage::Closed)
         {
@@ -230,7 +233,7 @@ impl Endpoint {
     pub(super) fn new(
         dev: DeviceRef,
         sock: Socket,
-        origin: u64,
+        origin: usize,
         inner: Inner,
     ) -> Result<Arc<Self>> {
         let sock = Arc::new(sock, GFP_KERNEL)?;
@@ -268,7 +271,8 @@ impl Endpoint {
 
     /// Queues a [`Self::step`]. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
-        // If it is queued already, that run will see what there is to see; the caller's reference is not the one given back.
+        // If it is queued already, that run will see what there is to see; the caller's reference
+        // is not the one given back.
         let _ = self.dev.shared.cm.enqueue::<_, 0>(self.clone());
     }
 
@@ -389,7 +393,7 @@ impl Endpoint {
         };
         let (ird, ord) = inner.depth;
         listener.cm_id().upcall(CmEvent::ConnectRequest {
-            ep: Arc::new(super::Ticket(self.id), GFP_KERNEL)?,
+            number: self.id,
             local: listener::unmapped(self.sock.local_addr()?),
             remote: listener::unmapped(self.sock.peer_addr()?),
             ird,

@@ -23,8 +23,8 @@ use kernel::{
     workqueue::{impl_has_work, new_work, Work, WorkItem},
 };
 
-/// Connections of one listener that may be without a complete request at a time. More wait in TCP's own queue: a peer that connects and
-/// says nothing costs us an endpoint for [`REQUEST_MS`].
+/// Connections of one listener that may be without a complete request at a time. More wait in TCP's
+/// own queue: a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`].
 const MAX_EMBRYOS: u32 = 1024;
 /// Failures to accept in a row after which the next connection is waited for.
 const MAX_FAILURES: u32 = 16;
@@ -32,7 +32,7 @@ const MAX_FAILURES: u32 = 16;
 /// A listening socket.
 #[pin_data]
 pub(crate) struct Listener {
-    id: u64,
+    id: usize,
     dev: DeviceRef,
     cm_id: CmId<Siw>,
     /// Set right after creation; the socket's callback needs the listener first.
@@ -70,7 +70,8 @@ pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>
     let addr = id.local_addr()?;
     let opts = ListenOpts {
         backlog,
-        // The core listens once on every device of a wildcard id: each takes what comes in through its own interface.
+        // The core listens once on every device of a wildcard id: each takes what comes in through
+        // its own interface.
         ifindex: addr.is_any().then(|| dev.netdev.ifindex()),
         // The core sets it for every IPv4 id, where it would hide the socket.
         v6only: addr.family() == Family::V6 && id.afonly(),
@@ -97,7 +98,8 @@ pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>
     Ok(listener)
 }
 
-/// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those the core knows of stay.
+/// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those the
+/// core knows of stay.
 pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
     listener.open.store(false, Release);
     if let Some(sock) = listener.sock.as_ref() {
@@ -145,7 +147,8 @@ impl Listener {
 
     /// Makes an endpoint of a new connection.
     fn admit(self: &Arc<Self>, child: Socket) -> Result {
-        // The binding of a wildcard listener is inherited; the stream shall be able to follow a route to another interface.
+        // The binding of a wildcard listener is inherited; the stream shall be able to follow a
+        // route to another interface.
         child.bind_to_device(0)?;
         let machine = KBox::new(responder(&self.dev), GFP_KERNEL)?;
         let mut inner = Inner::new(State::AwaitRequest, Handshake::Responder(machine));
@@ -203,7 +206,8 @@ impl Endpoint {
             Progress::End(e) => self.fail(inner, e),
             Progress::Bad(_) => self.fail(inner, errno::eproto()),
             Progress::Whole(request) => {
-                // Seen from the peer, as the C driver tells it: what it serves is what we may ask for.
+                // Seen from the peer, as the C driver tells it: what it serves is what we may ask
+                // for.
                 inner.depth = (to_event(request.ord), to_event(request.ird));
                 inner.state = State::Offering;
                 self.disarm(inner);
@@ -213,7 +217,8 @@ impl Endpoint {
     }
 }
 
-/// An IPv4 peer of an IPv6 socket, under its IPv4 address: that is the one the core finds a device for.
+/// An IPv4 peer of an IPv6 socket, under its IPv4 address: that is the one the core finds a device
+/// for.
 pub(super) fn unmapped(addr: SockAddr) -> SockAddr {
     match addr {
         SockAddr::V6 {

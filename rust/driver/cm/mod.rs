@@ -2,10 +2,11 @@
 
 //! Connection management: what stands behind the core's iw_cm operations.
 //!
-//! An [`Endpoint`] is one TCP connection, from the SYN to the last upcall. All that happens to it happens in [`Endpoint::step`], one at a
-//! time under its mutex: socket callbacks, timers and requests from other contexts only leave a note and queue the endpoint on the CM
-//! workqueue. The step looks at the socket and at the notes anew, so a wake-up too many does no harm and none can be lost. Endpoints do
-//! not wait for each other, and none waits for the network.
+//! An [`Endpoint`] is one TCP connection, from the SYN to the last upcall. All that happens to it
+//! happens in [`Endpoint::step`], one at a time under its mutex: socket callbacks, timers and
+//! requests from other contexts only leave a note and queue the endpoint on the CM workqueue. The
+//! step looks at the socket and at the notes anew, so a wake-up too many does no harm and none can
+//! be lost. Endpoints do not wait for each other, and none waits for the network.
 //!
 //! ```text
 //! active    Connecting -> AwaitReply -----------------.
@@ -14,9 +15,11 @@
 //!           (any state goes to Closed when the connection is lost; a rejected one drains first)
 //! ```
 //!
-//! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets exactly one CONNECT_REPLY, and CLOSE only
-//! after one without error; a passive id gets ESTABLISHED once, after `accept` took it, and CLOSE after that; nothing is sent for an id
-//! whose `connect` or `accept` failed. What is due is in [`endpoint::Owed`]. DISCONNECT is never sent: CLOSE follows at once anyhow.
+//! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets
+//! exactly one CONNECT_REPLY, and CLOSE only after one without error; a passive id gets ESTABLISHED
+//! once, after `accept` took it, and CLOSE after that; nothing is sent for an id whose `connect` or
+//! `accept` failed. What is due is in [`endpoint::Owed`]. DISCONNECT is never sent: CLOSE follows
+//! at once anyhow.
 
 pub(crate) mod endpoint;
 pub(crate) mod listener;
@@ -47,23 +50,17 @@ pub(crate) use self::{
 /// Largest IRD and ORD, the ones of the C driver.
 pub(crate) const MAX_DEPTH: u16 = 128;
 
-/// Names a connection request on its way through the core and back.
-///
-/// The core forgets a request without a word when the listening id is destroyed before it comes to it, or for lack of memory. So it gets
-/// a number to carry, not a reference to the endpoint, which holds the device.
-pub(crate) struct Ticket(u64);
-
 /// All endpoints of a device that are not closed.
 #[pin_data]
 pub(crate) struct Endpoints {
-    next: Atomic<u64>,
+    next: Atomic<usize>,
     #[pin]
     map: Mutex<Map>,
 }
 
 struct Map {
     refuse: bool,
-    tree: RBTree<u64, Arc<Endpoint>>,
+    tree: RBTree<usize, Arc<Endpoint>>,
 }
 
 impl Endpoints {
@@ -76,7 +73,7 @@ impl Endpoints {
     }
 
     /// A number no endpoint or listener of this device has had.
-    fn next_id(&self) -> u64 {
+    fn next_id(&self) -> usize {
         self.next.fetch_add(1, Relaxed)
     }
 
@@ -92,12 +89,12 @@ impl Endpoints {
         Ok(())
     }
 
-    fn remove(&self, id: u64) {
+    fn remove(&self, id: usize) {
         let node = self.map.lock().tree.remove_node(&id);
         drop(node);
     }
 
-    fn get(&self, id: u64) -> Option<Arc<Endpoint>> {
+    fn get(&self, id: usize) -> Option<Arc<Endpoint>> {
         self.map.lock().tree.get(&id).cloned()
     }
 
@@ -106,7 +103,7 @@ impl Endpoints {
     }
 
     /// Lets all connections `listener` has not passed on yet see that it is gone.
-    fn wake_children(&self, listener: u64) {
+    fn wake_children(&self, listener: usize) {
         let map = self.map.lock();
         for ep in map.tree.values().filter(|ep| ep.origin == listener) {
             ep.wake();

@@ -54,7 +54,8 @@ impl Machine for Responder {
     }
 }
 
-/// Reads what is there of the peer's frame, and no byte more: an FPDU may stand right behind it in the same segment (RFC 5044 7.1.3).
+/// Reads what is there of the peer's frame, and no byte more: an FPDU may stand right behind it in
+/// the same segment (RFC 5044 7.1.3).
 #[inline(never)]
 pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Progress<M::Frame> {
     let mut buf = [0u8; MAX_FRAME];
@@ -77,7 +78,8 @@ pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Progress<M::Fr
     }
 }
 
-/// Sends a frame as a whole. It is the first thing on a new connection, so there is room for it unless memory is short.
+/// Sends a frame as a whole. It is the first thing on a new connection, so there is room for it
+/// unless memory is short.
 pub(super) fn send(sock: &Socket, frame: &[u8]) -> Result {
     if sock.send(frame)? == frame.len() {
         Ok(())
@@ -86,7 +88,8 @@ pub(super) fn send(sock: &Socket, frame: &[u8]) -> Result {
     }
 }
 
-/// Sends a Terminate as the first and only FPDU of a stream (RFC 6581 9.1, 9.2): the negotiation failed after MPA was up.
+/// Sends a Terminate as the first and only FPDU of a stream (RFC 6581 9.1, 9.2): the negotiation
+/// failed after MPA was up.
 pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) -> Result {
     let mut stream = TxStream::new(net.crc, net.tx_markers);
     let message = stream.begin(Message::Terminate(Terminate::bare(code)), 0);

@@ -2,10 +2,12 @@
 
 //! The end of a connection.
 //!
-//! The order matters (it is what makes a flush mean something): receiving stops, transmitting stops, a Terminate that is due goes out, the
-//! connection is drained for a bounded time or reset, the QP goes to ERROR, its work requests are flushed, and only then the core is
-//! told. So once the first flush completion is seen no byte of the stream is given to IP any more, and none is placed: an orphan socket
-//! that goes on retransmitting would let old Writes reach the peer after the application has started over on another connection.
+//! The order matters (it is what makes a flush mean something): receiving stops, transmitting
+//! stops, a Terminate that is due goes out, the connection is drained for a bounded time or reset,
+//! the QP goes to ERROR, its work requests are flushed, and only then the core is told. So once the
+//! first flush completion is seen no byte of the stream is given to IP any more, and none is
+//! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
+//! the application has started over on another connection.
 
 use super::super::stats::Counter;
 use super::{
@@ -24,7 +26,8 @@ use kernel::{prelude::*, sync::Arc, time::Msecs};
 const GRACEFUL_MS: Msecs = 5_000;
 /// How long a Terminate, or what was sent before a local end, may take to arrive.
 const LOCAL_MS: Msecs = 1_000;
-/// Rounds, and the pause between them, to place what TCP has acknowledged before the peer's FIN is acted upon.
+/// Rounds, and the pause between them, to place what TCP has acknowledged before the peer's FIN is
+/// acted upon.
 const SETTLE_ROUNDS: u32 = 250;
 const SETTLE_MS: u32 = 2;
 
@@ -103,7 +106,8 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Ends the connection and waits until it is over: the QP is flushed and the core has been told. Sleeps, for about a second at most.
+    /// Ends the connection and waits until it is over: the QP is flushed and the core has been
+    /// told. Sleeps, for about a second at most.
     pub(crate) fn teardown_sync(self: &Arc<Self>) {
         self.request_teardown(Teardown::Local);
         self.wait_closed();
@@ -204,13 +208,23 @@ impl Endpoint {
         }
     }
 
-    /// Gives the last words, a Terminate or a refusal, a short time to arrive.
+    /// Leaves it to the peer to close, for a short time: our refusal must not be overtaken by the
+    /// end of the connection, and not every peer reads on when it has seen that.
+    pub(super) fn await_close(self: &Arc<Self>, inner: &mut Inner) {
+        self.set_stage(Stage::Closed);
+        inner.hurried = true;
+        inner.state = State::Draining;
+        self.arm(inner, LOCAL_MS);
+    }
+
+    /// Gives a Terminate, or what was sent before a local end, a short time to arrive.
     pub(super) fn drain_briefly(self: &Arc<Self>, inner: &mut Inner) -> bool {
         inner.hurried = true;
         self.start_draining(inner, LOCAL_MS)
     }
 
-    /// Sends our FIN and leaves it to [`Self::turn_draining`] to see it acknowledged, with all before it.
+    /// Sends our FIN and leaves it to [`Self::turn_draining`] to see it acknowledged, with all
+    /// before it.
     fn start_draining(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) -> bool {
         self.set_stage(Stage::Closed);
         if !self.sock.state().is_open() || self.sock.shutdown(Shutdown::Send).is_err() {
@@ -224,11 +238,15 @@ impl Endpoint {
 
     pub(super) fn turn_draining(self: &Arc<Self>, inner: &mut Inner) -> bool {
         let asked = self.teardown_asked();
-        // A QP that is to be destroyed does not wait as long as one that is only to be disconnected.
+        // A QP that is to be destroyed does not wait as long as one that is only to be
+        // disconnected.
         let hurry = asked.map_or(0, Teardown::strength) >= Teardown::Local.strength();
         let end = match self.sock.state() {
             TcpState::TimeWait | TcpState::Close => End::Drained,
-            // All is acknowledged. An orderly close also waits for the peer's FIN: when we report the end, the peer has done so, too.
+            // Only after `await_close`; else our FIN is out.
+            TcpState::CloseWait => End::Fin,
+            // All is acknowledged. An orderly close also waits for the peer's FIN: when we report
+            // the end, the peer has done so, too.
             TcpState::FinWait2 if hurry || inner.hurried => End::Drained,
             _ if matches!(asked, Some(Teardown::Abort(_))) => End::Reset,
             _ if self.expired(inner) => {
@@ -268,7 +286,8 @@ impl Endpoint {
         // The core's reference goes only after the last upcall.
         inner.cm_id = None;
         if let End::Fin = end {
-            // Not before: the peer may answer it with its next connection request, and the core is to hear of this end first.
+            // Not before: the peer may answer it with its next connection request, and the core is
+            // to hear of this end first.
             let _ = self.sock.shutdown(Shutdown::Send);
         }
         self.trace(Step::Closed, &self.close.lock().status());

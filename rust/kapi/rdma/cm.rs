@@ -8,6 +8,7 @@ use core::{
     marker::PhantomData,
     ptr::{
         null_mut,
+        without_provenance_mut,
         NonNull, //
     },
 };
@@ -183,12 +184,11 @@ impl<D: Driver> CmId<D> {
     }
 
     /// Reports an event. Any context; if it fails, the consumer is not told.
-    pub(crate) fn upcall(&self, event: CmEvent<'_, D>) -> Result {
+    pub(crate) fn upcall(&self, event: CmEvent<'_>) -> Result {
         let mut ev: bindings::iw_cm_event = pin_init::zeroed();
-        let mut endpoint = None;
         match event {
             CmEvent::ConnectRequest {
-                ep,
+                number,
                 local,
                 remote,
                 ird,
@@ -197,7 +197,7 @@ impl<D: Driver> CmId<D> {
             } => {
                 ev.event = bindings::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST;
                 fill(&mut ev, local, remote, ird, ord, pdata)?;
-                endpoint = Some(Arc::into_raw(ep));
+                ev.provider_data = without_provenance_mut(number);
             }
             CmEvent::ConnectReply {
                 status,
@@ -221,20 +221,12 @@ impl<D: Driver> CmId<D> {
                 ev.status = to_errno(status);
             }
         }
-        if let Some(ep) = endpoint {
-            ev.provider_data = ep.cast_mut().cast();
-        }
         let id = self.raw.as_ptr();
-        let result = match self.id().event_handler {
+        match self.id().event_handler {
             // SAFETY: The identifier is valid; the core copies the event and the private data.
             Some(handler) => to_result(unsafe { handler(id, &mut ev) }),
             None => Err(EINVAL),
-        };
-        if let (Err(_), Some(ep)) = (&result, endpoint) {
-            // SAFETY: From `into_raw` above; the core did not take it.
-            drop(unsafe { Arc::from_raw(ep) });
         }
-        result
     }
 }
 
@@ -264,10 +256,12 @@ fn fill(
 }
 
 /// What the provider reports of a connection.
-pub(crate) enum CmEvent<'a, D: Driver> {
+pub(crate) enum CmEvent<'a> {
     /// To the identifier of the listener.
     ConnectRequest {
-        ep: Arc<D::Endpoint>,
+        /// Comes back with the answer. A number and no reference: the core drops a request without
+        /// a word if the listener goes first, or for lack of memory.
+        number: usize,
         local: SockAddr,
         remote: SockAddr,
         ird: u8,

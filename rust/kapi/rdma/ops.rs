@@ -97,8 +97,6 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     type Srq: Send + Sync;
     /// Payload of [`Mr`].
     type Mr: Send + Sync;
-    /// What a connect request is accepted or rejected with.
-    type Endpoint: Send + Sync + 'static;
     /// What listens.
     type Listener: Send + Sync + 'static;
 
@@ -176,9 +174,9 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     /// Any context.
     fn iw_get_qp(dev: &Device<Self>, qpn: u32) -> Option<ARef<Qp<Self>>>;
     fn iw_connect(id: CmId<Self>, param: &ConnParam<'_>) -> Result;
-    /// May not fail after an upcall on `id`.
-    fn iw_accept(id: CmId<Self>, ep: Arc<Self::Endpoint>, param: &ConnParam<'_>) -> Result;
-    fn iw_reject(id: CmId<Self>, ep: Arc<Self::Endpoint>, pdata: &[u8]) -> Result;
+    /// `number` is the one of the connect request. May not fail after an upcall on `id`.
+    fn iw_accept(id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result;
+    fn iw_reject(id: CmId<Self>, number: usize, pdata: &[u8]) -> Result;
     fn iw_create_listen(id: CmId<Self>, backlog: u32) -> Result<Arc<Self::Listener>>;
     fn iw_destroy_listen(listener: Arc<Self::Listener>) -> Result;
 }

@@ -86,13 +86,13 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     id: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
 ) -> Int {
-    // SAFETY: By the requirements of this function; the core sets it from our connect request.
-    let ep = unsafe { cm::take_provider_data::<D::Endpoint>(id) };
+    // SAFETY: By the requirements of this function. The core sets it from our connect request.
+    let number = unsafe { (*id).provider_data }.addr();
     // SAFETY: As above.
     let id = unsafe { CmId::<D>::from_raw(id) };
     // SAFETY: As above.
     let param = unsafe { ConnParam::from_raw(param) };
-    to_errno(ep.and_then(|ep| D::iw_accept(id, ep, &param)))
+    to_errno(D::iw_accept(id, number, &param))
 }
 
 /// # Safety
@@ -103,13 +103,13 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     pdata: *const ffi::c_void,
     len: u8,
 ) -> Int {
-    // SAFETY: By the requirements of this function; the core sets it from our connect request.
-    let ep = unsafe { cm::take_provider_data::<D::Endpoint>(id) };
+    // SAFETY: By the requirements of this function. The core sets it from our connect request.
+    let number = unsafe { (*id).provider_data }.addr();
     // SAFETY: As above.
     let id = unsafe { CmId::<D>::from_raw(id) };
     // SAFETY: As above.
     let pdata = unsafe { cm::bytes(pdata, len.into()) };
-    to_errno(ep.and_then(|ep| D::iw_reject(id, ep, pdata)))
+    to_errno(D::iw_reject(id, number, pdata))
 }
 
 /// # Safety
