@@ -43,6 +43,8 @@ counters! {
     AccessError = c"access_error",
     /// Sends that found no receive buffer.
     NoBuffer = c"no_buffer",
+    /// Invalidations refused.
+    StaleInvalidate = c"stale_invalidate",
     /// Completion queues overrun.
     CqOverflow = c"cq_overflow",
     /// Completions nobody took before their queue pair went.
