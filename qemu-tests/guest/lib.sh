@@ -106,8 +106,12 @@ until_true() {
 	done
 }
 
-# listening [PORT]: someone listens, with rdma_cm, at that port.
-listening() { rdma resource show cm_id | grep -q "state LISTEN.*:${1:-}"; }
+# listening PORT: someone listens, with rdma_cm, at that port. On iWARP that is a TCP
+# port, and rdma's own list has it a moment too early.
+listening() {
+	rdma resource show cm_id | grep -q "state LISTEN.*:$1" || return
+	[ "$DRIVER" = rxe ] || ss -Htln | grep -q ":$1 "
+}
 
 # serve PORT EVENT CMD...: run a server to its end, telling the other guest with
 # EVENT when it listens. client EVENT CMD...: run a client of it.
@@ -150,7 +154,7 @@ c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
 tries() { if c_siw_here; then echo 1 2 3 4; else echo 1; fi; }
 
-bounded() { if c_siw_here; then timeout 90 "$@"; else "$@"; fi; }
+bounded() { if c_siw_here; then timeout "${BOUND:-30}" "$@"; else "$@"; fi; }
 
 # agree NAME STATUS: with retries, whether the other side's half went well, too.
 agree() {
@@ -159,7 +163,7 @@ agree() {
 	fi
 	[ "$2" -eq 0 ] || echo "failed here (status $2)"
 	signal "$1-status-$2"
-	until_true 95 status_known "$1"
+	until_true $((${BOUND:-30} + 5)) status_known "$1"
 	[ "$2" -eq 0 ] && [ -p "/run/event/$1-status-0" ]
 }
 

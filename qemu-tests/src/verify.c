@@ -1,0 +1,1115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks every byte of what the verbs move. Run as "verify server|client ADDRESS
+ * [TEST]"; both sides are given the same tests, one after the other, each on
+ * connections of its own. Payload is a function of a seed and the position, so that
+ * either side can tell what must be in a buffer, and what must not have changed
+ * around it.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#define PORT "7472"
+#define LANES 8
+#define ROUNDS 24
+/* A round goes out when the peer's last but AHEAD came in; so at most twice that many are under way. */
+#define AHEAD 4
+#define SLOTS (2 * AHEAD)
+#define MAX_LEN 70000
+#define GUARD 64
+#define GUARD_SEED 9000
+#define SLOT_SIZE (MAX_LEN + 3 * GUARD)
+#define MAX_SGE 6
+
+static bool server, c_siw, c_siw_peer;
+static const char *host;
+
+#define die(...)                                                            \
+	do {                                                                \
+		fprintf(stderr, "%s:%d: ", __func__, __LINE__);             \
+		fprintf(stderr, __VA_ARGS__);                               \
+		fprintf(stderr, "\n");                                      \
+		exit(1);                                                    \
+	} while (0)
+#define must(what)                                                          \
+	do {                                                                \
+		int rc_ = (what);                                           \
+		if (rc_)                                                    \
+			die("%s: %d, %s", #what, rc_, strerror(errno));     \
+	} while (0)
+
+/* ---- payload ---- */
+
+static uint32_t mix(uint32_t x)
+{
+	x ^= x >> 16;
+	x *= 0x7feb352d;
+	x ^= x >> 15;
+	x *= 0x846ca68b;
+	return x ^ x >> 16;
+}
+
+static uint8_t byte_at(uint32_t seed, uint32_t pos)
+{
+	return mix(seed ^ (pos >> 2)) >> (pos & 3) * 8;
+}
+
+static void fill(uint8_t *buf, uint32_t seed, uint32_t pos, uint32_t len)
+{
+	uint32_t word = mix(seed ^ (pos >> 2));
+
+	for (uint32_t i = 0; i < len; i++) {
+		if (((pos + i) & 3) == 0)
+			word = mix(seed ^ ((pos + i) >> 2));
+		buf[i] = word >> ((pos + i) & 3) * 8;
+	}
+}
+
+static void check(const uint8_t *buf, uint32_t seed, uint32_t pos, uint32_t len, const char *what)
+{
+	uint32_t word = mix(seed ^ (pos >> 2));
+
+	for (uint32_t i = 0; i < len; i++) {
+		if (((pos + i) & 3) == 0)
+			word = mix(seed ^ ((pos + i) >> 2));
+		if (buf[i] != (uint8_t)(word >> ((pos + i) & 3) * 8))
+			die("%s: byte %u of %u is %02x, not %02x (seed %x)", what, i, len, buf[i],
+			    byte_at(seed, pos + i), seed);
+	}
+}
+
+/* ---- connections ---- */
+
+struct link {
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *events;
+	struct ibv_cq *cq; /* of both queues */
+	struct ibv_qp *qp;
+	struct ibv_wc kept[16]; /* of the other queue, came earlier */
+	int n_kept;
+};
+
+/* What each side tells the other in its private data. */
+struct region {
+	uint64_t addr;
+	uint32_t rkey;
+	uint32_t lane;
+};
+
+static struct rdma_event_channel *channel;
+
+/* The next event of that type. Those of other connections may come in between. */
+static struct rdma_cm_event *expect(enum rdma_cm_event_type type)
+{
+	static struct rdma_cm_event *kept[2 * LANES];
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	for (int i = 0; i < 2 * LANES; i++)
+		if (kept[i] && kept[i]->event == type) {
+			event = kept[i];
+			memmove(kept + i, kept + i + 1, (2 * LANES - i - 1) * sizeof(*kept));
+			kept[2 * LANES - 1] = NULL;
+			return event;
+		}
+	for (int n = 0; n < 2 * LANES;) {
+		if (kept[n]) {
+			n++;
+			continue;
+		}
+		if (poll(&fd, 1, 60000) <= 0)
+			die("no event, %s expected", rdma_event_str(type));
+		must(rdma_get_cm_event(channel, &event));
+		if (event->event == type)
+			return event;
+		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST && event->event != RDMA_CM_EVENT_ESTABLISHED &&
+		    event->event != RDMA_CM_EVENT_DISCONNECTED)
+			die("event %s (status %d), %s expected", rdma_event_str(event->event),
+			    event->status, rdma_event_str(type));
+		kept[n] = event;
+	}
+	die("too many events, none of them %s", rdma_event_str(type));
+}
+
+static struct rdma_cm_id *listen_id;
+
+static void start_listening(void)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_PASSIVE }, *addr;
+
+	must(rdma_getaddrinfo(host, PORT, &hints, &addr));
+	must(rdma_create_id(channel, &listen_id, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(listen_id, addr->ai_src_addr));
+	must(rdma_listen(listen_id, LANES));
+	rdma_freeaddrinfo(addr);
+}
+
+/* The next connection's id, its device known: by request, or by resolving. */
+static struct rdma_cm_id *next_id(struct region *theirs)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *addr;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	if (server) {
+		event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+		id = event->id;
+		if (event->param.conn.private_data_len < sizeof(*theirs))
+			die("private data of %d bytes", event->param.conn.private_data_len);
+		memcpy(theirs, event->param.conn.private_data, sizeof(*theirs));
+		must(rdma_ack_cm_event(event));
+		return id;
+	}
+	must(rdma_getaddrinfo(host, PORT, &hints, &addr));
+	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 10000));
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_ADDR_RESOLVED)));
+	must(rdma_resolve_route(id, 10000));
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_ROUTE_RESOLVED)));
+	rdma_freeaddrinfo(addr);
+	return id;
+}
+
+static void make_qp(struct link *l, struct rdma_cm_id *id, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 128, .max_recv_wr = 64, .max_send_sge = MAX_SGE,
+			 .max_recv_sge = MAX_SGE, .max_inline_data = 64 },
+		.srq = srq,
+	};
+
+	l->id = id;
+	if (!l->pd)
+		l->pd = ibv_alloc_pd(id->verbs);
+	l->events = ibv_create_comp_channel(id->verbs);
+	l->cq = ibv_create_cq(id->verbs, 256, NULL, l->events, 0);
+	if (!l->pd || !l->events || !l->cq)
+		die("creating the CQ: %s", strerror(errno));
+	attr.send_cq = attr.recv_cq = l->cq;
+	must(rdma_create_qp(id, l->pd, &attr));
+	l->qp = id->qp;
+}
+
+/* Call after receives are posted: iWARP has no retry for a message that finds none. */
+static void join(struct link *l, const struct region *mine, struct region *theirs)
+{
+	struct rdma_conn_param p = {
+		.private_data = mine, .private_data_len = sizeof(*mine),
+		.responder_resources = 16, .initiator_depth = 16,
+	};
+	struct rdma_cm_event *event;
+
+	must(server ? rdma_accept(l->id, &p) : rdma_connect(l->id, &p));
+	event = expect(RDMA_CM_EVENT_ESTABLISHED);
+	if (!server) {
+		if (event->param.conn.private_data_len < sizeof(*theirs))
+			die("private data of %d bytes", event->param.conn.private_data_len);
+		memcpy(theirs, event->param.conn.private_data, sizeof(*theirs));
+	}
+	must(rdma_ack_cm_event(event));
+}
+
+static void part(struct link *l)
+{
+	/* Both sides do: whichever comes first makes the other's event. */
+	rdma_disconnect(l->id);
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
+}
+
+static void free_link(struct link *l)
+{
+	if (l->id->qp)
+		rdma_destroy_qp(l->id);
+	must(ibv_destroy_cq(l->cq));
+	must(ibv_destroy_comp_channel(l->events));
+	must(ibv_dealloc_pd(l->pd));
+	must(rdma_destroy_id(l->id));
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *buf, size_t len)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, buf, len,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+
+	if (!mr)
+		die("ibv_reg_mr: %s", strerror(errno));
+	return mr;
+}
+
+/* The next completion, by way of the completion channel; false if none comes in time. */
+static bool next_wc(struct link *l, struct ibv_wc *wc, int ms)
+{
+	struct pollfd fd = { .fd = l->events->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+	int n;
+
+	for (;;) {
+		n = ibv_poll_cq(l->cq, 1, wc);
+		if (n < 0)
+			die("ibv_poll_cq: %d", n);
+		if (n)
+			return true;
+		must(ibv_req_notify_cq(l->cq, 0));
+		/* What came before the request made no event. */
+		n = ibv_poll_cq(l->cq, 1, wc);
+		if (n)
+			return true;
+		if (poll(&fd, 1, ms) <= 0)
+			return ibv_poll_cq(l->cq, 1, wc) == 1;
+		must(ibv_get_cq_event(l->events, &cq, &context));
+		ibv_ack_cq_events(cq, 1);
+	}
+}
+
+static struct ibv_wc wait_wc(struct link *l)
+{
+	struct ibv_wc wc;
+
+	if (!next_wc(l, &wc, 30000))
+		die("no completion");
+	return wc;
+}
+
+static void want(struct ibv_wc wc, uint64_t wr_id, enum ibv_wc_status status)
+{
+	if (wc.wr_id != wr_id || wc.status != status)
+		die("completion of %llx with \"%s\", not of %llx with \"%s\"", (unsigned long long)wc.wr_id,
+		    ibv_wc_status_str(wc.status), (unsigned long long)wr_id, ibv_wc_status_str(status));
+}
+
+/* The successful completion of that WR; one of the other queue may come before it. */
+static void wait_for(struct link *l, uint64_t wr_id)
+{
+	for (int i = 0; i < l->n_kept; i++)
+		if (l->kept[i].wr_id == wr_id) {
+			l->n_kept--;
+			memmove(l->kept + i, l->kept + i + 1, (l->n_kept - i) * sizeof(*l->kept));
+			return;
+		}
+	for (;;) {
+		struct ibv_wc wc = wait_wc(l);
+
+		want(wc, wc.wr_id, IBV_WC_SUCCESS);
+		if (wc.wr_id == wr_id)
+			return;
+		if (l->n_kept == 16)
+			die("no completion of %llx", (unsigned long long)wr_id);
+		l->kept[l->n_kept++] = wc;
+	}
+}
+
+static void post_recv(struct link *l, uint64_t wr_id, struct ibv_sge *sge, int n)
+{
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = sge, .num_sge = n }, *bad;
+
+	must(ibv_post_recv(l->qp, &wr, &bad));
+}
+
+static void post_send(struct link *l, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	must(ibv_post_send(l->qp, wr, &bad));
+}
+
+/* A SEND, with completion; the wr can be changed before it is posted. */
+static struct ibv_send_wr send_wr(uint64_t wr_id, struct ibv_sge *sge, int n)
+{
+	return (struct ibv_send_wr){ .wr_id = wr_id, .sg_list = sge, .num_sge = n,
+				     .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+}
+
+/* ---- data: eight lanes, both directions at once ---- */
+
+/*
+ * A round of a lane's one direction is WRITEs and READs of random shape, and a SEND
+ * at its end, which the receiver takes as the sign to check what was written. Both
+ * sides know all rounds of both directions: they follow from lane, side and number.
+ */
+struct round {
+	uint32_t seed;
+	uint32_t send_len, write_len, read_len, read_pos;
+	bool send_inline, write, read, fence, write_signalled;
+};
+
+static uint32_t length(uint32_t r, uint32_t max)
+{
+	static const uint32_t scale[] = { 1, 16, 200, 1500, 5000, 20000, MAX_LEN };
+	uint32_t limit = scale[mix(r) % 7];
+
+	if (limit > max)
+		limit = max;
+	return mix(r + 1) % (limit + 1);
+}
+
+static struct round round_of(int lane, bool of_server, int number)
+{
+	uint32_t seed = mix(lane * 1000 + number * 2 + of_server + 77);
+	struct round r = { .seed = seed };
+
+	r.send_inline = seed % 5 == 0;
+	r.send_len = length(seed + 1, r.send_inline ? 64 : MAX_LEN);
+	r.write = seed % 3 != 0;
+	r.write_signalled = seed % 2;
+	r.write_len = length(seed + 2, MAX_LEN);
+	r.read = seed % 7 < 4;
+	r.read_len = length(seed + 3, MAX_LEN);
+	/* C siw mistakes the response to an empty READ. */
+	if (!r.read_len && (c_siw || c_siw_peer))
+		r.read = false;
+	r.read_pos = mix(seed + 4) % (SLOT_SIZE - MAX_LEN);
+	/* Fenced, the SEND carries what the READ before it brings. */
+	r.fence = r.read && !r.send_inline && seed % 2 && r.read_len;
+	if (r.fence)
+		r.send_len = r.read_len;
+	return r;
+}
+
+/* The seed of what a side offers for READs. */
+static uint32_t offer_seed(int lane, bool of_server)
+{
+	return mix(lane * 2 + of_server + 5000);
+}
+
+/* Cuts LEN bytes at BUF into up to MAX pieces of uneven size. */
+static int cut(struct ibv_sge *sge, uint32_t seed, uint8_t *buf, uint32_t len, uint32_t lkey, int max)
+{
+	int n = mix(seed) % max + 1, used = 0;
+	uint32_t pos = 0;
+
+	for (int i = 0; i < n; i++) {
+		uint32_t piece = i == n - 1 ? len - pos : mix(seed + i + 1) % (len - pos + 1);
+
+		/*
+		 * An empty piece behind others makes C siw follow a null pointer; none
+		 * at all libsiw refuses to receive into.
+		 */
+		if (piece || !c_siw || (i == n - 1 && !used))
+			sge[used++] = (struct ibv_sge){ .addr = (uintptr_t)buf + pos, .length = piece, .lkey = lkey };
+		pos += piece;
+	}
+	return used;
+}
+
+struct lane {
+	int number;
+	struct link link;
+	struct region theirs;
+	pthread_t thread;
+	/* One block of slots each: receive, send, written to by the peer, read into, and the offer. */
+	uint8_t *recv, *send, *target, *sink, *offer;
+	struct ibv_mr *recv_mr, *send_mr, *target_mr, *sink_mr, *offer_mr;
+	int sent, received, completed;
+	uint64_t next_wr, signalled[1024];
+	int head, tail;
+};
+
+static uint8_t *slot(uint8_t *base, int number)
+{
+	return base + (size_t)(number % SLOTS) * SLOT_SIZE;
+}
+
+/* Unaligned: its first byte is one to 63 beyond the guard. */
+static uint8_t *payload(uint8_t *base, int number, uint32_t seed)
+{
+	return slot(base, number) + GUARD + mix(seed + 8) % 63 + 1;
+}
+
+/* What lies around LEN bytes at P, before data comes. */
+static void guard(uint8_t *p, uint32_t len)
+{
+	fill(p - GUARD, GUARD_SEED, 0, GUARD);
+	fill(p + len, GUARD_SEED, GUARD, GUARD);
+}
+
+/* LEN bytes at P are of SEED (from POS on); what is around is as guard() left it. */
+static void check_guarded(const uint8_t *p, uint32_t seed, uint32_t pos, uint32_t len, const char *what)
+{
+	check(p, seed, pos, len, what);
+	check(p - GUARD, GUARD_SEED, 0, GUARD, "guard before");
+	check(p + len, GUARD_SEED, GUARD, GUARD, "guard behind");
+}
+
+static void arm_recv(struct lane *t, int number)
+{
+	struct round r = round_of(t->number, !server, number);
+	struct ibv_sge sge[MAX_SGE];
+	uint8_t *p = payload(t->recv, number, r.seed);
+	/* Room beyond the message, at times. */
+	uint32_t room = r.seed % 4 ? 0 : 20;
+	int n = cut(sge, r.seed + 50, p, r.send_len + room, t->recv_mr->lkey, MAX_SGE);
+
+	guard(p, r.send_len);
+	post_recv(&t->link, 0x8000 + number, sge, n);
+}
+
+/* The place of the write of the peer's round, which is not before this one's slot is free. */
+static void arm_target(struct lane *t, int number)
+{
+	struct round r = round_of(t->number, !server, number);
+
+	guard(payload(t->target, number, r.seed + 2), r.write_len);
+}
+
+static void signal_wr(struct lane *t, struct ibv_send_wr *wr)
+{
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	t->signalled[t->tail++ % 1024] = wr->wr_id;
+}
+
+static void send_round(struct lane *t)
+{
+	struct round r = round_of(t->number, server, t->sent);
+	struct ibv_sge sge[MAX_SGE];
+	struct ibv_send_wr wr;
+	uint8_t *p;
+	int n;
+
+	if (r.write) {
+		p = payload(t->send, t->sent, r.seed + 1);
+		fill(p, r.seed + 1, 0, r.write_len);
+		n = cut(sge, r.seed + 60, p, r.write_len, t->send_mr->lkey, MAX_SGE);
+		wr = send_wr(t->next_wr++, sge, n);
+		wr.send_flags = 0;
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.rkey = t->theirs.rkey;
+		/* The peer's target block starts at the address it told. */
+		wr.wr.rdma.remote_addr = t->theirs.addr + (payload((uint8_t *)NULL, t->sent, r.seed + 2) - (uint8_t *)NULL);
+		if (r.write_signalled)
+			signal_wr(t, &wr);
+		post_send(&t->link, &wr);
+	}
+	if (r.read) {
+		p = payload(t->sink, t->sent, r.seed + 3);
+		guard(p, r.read_len);
+		sge[0] = (struct ibv_sge){ .addr = (uintptr_t)p, .length = r.read_len, .lkey = t->sink_mr->lkey };
+		wr = send_wr(t->next_wr++, sge, 1);
+		wr.send_flags = 0;
+		wr.opcode = IBV_WR_RDMA_READ;
+		wr.wr.rdma.rkey = t->theirs.rkey;
+		wr.wr.rdma.remote_addr = t->theirs.addr + (uint64_t)SLOTS * SLOT_SIZE + r.read_pos;
+		post_send(&t->link, &wr);
+	}
+	if (r.fence) {
+		p = payload(t->sink, t->sent, r.seed + 3);
+		n = cut(sge, r.seed + 70, p, r.send_len, t->sink_mr->lkey, MAX_SGE);
+	} else {
+		/* The second half of the slot's block: the WRITE's source is still in use. */
+		p = payload(t->send, t->sent, r.seed + 4) + (size_t)SLOTS * SLOT_SIZE;
+		fill(p, r.seed, 0, r.send_len);
+		n = cut(sge, r.seed + 70, p, r.send_len, t->send_mr->lkey, MAX_SGE);
+	}
+	wr = send_wr(t->next_wr++, sge, n);
+	/* C siw completes a SEND before the READ that was posted before it. */
+	wr.send_flags = (r.fence || (r.read && c_siw) ? IBV_SEND_FENCE : 0) | (r.send_inline ? IBV_SEND_INLINE : 0);
+	signal_wr(t, &wr);
+	post_send(&t->link, &wr);
+	if (r.send_inline)
+		memset(p, 0xee, r.send_len);
+	t->sent++;
+}
+
+static void received(struct lane *t, const struct ibv_wc *wc)
+{
+	struct round r = round_of(t->number, !server, t->received);
+	uint8_t *p = payload(t->recv, t->received, r.seed);
+
+	want(*wc, 0x8000 + t->received, IBV_WC_SUCCESS);
+	if (wc->opcode != IBV_WC_RECV || wc->byte_len != r.send_len)
+		die("round %d: opcode %d, %u bytes, not %u", t->received, wc->opcode, wc->byte_len, r.send_len);
+	if (r.fence)
+		check_guarded(p, offer_seed(t->number, server), r.read_pos, r.send_len, "fenced send of what was read");
+	else
+		check_guarded(p, r.seed, 0, r.send_len, "send");
+	if (r.write)
+		check_guarded(payload(t->target, t->received, r.seed + 2), r.seed + 1, 0, r.write_len, "write");
+	arm_target(t, t->received + SLOTS);
+	t->received++;
+	/* One more than there are rounds, for the farewell. */
+	if (t->received + SLOTS - 1 <= ROUNDS)
+		arm_recv(t, t->received + SLOTS - 1);
+}
+
+/* The SEND of a round completed, and so all of that round. */
+static void completed(struct lane *t)
+{
+	struct round r = round_of(t->number, server, t->completed);
+
+	if (r.read)
+		check_guarded(payload(t->sink, t->completed, r.seed + 3), offer_seed(t->number, !server), r.read_pos,
+			      r.read_len, "read");
+	t->completed++;
+}
+
+static void *run_lane(void *arg)
+{
+	struct lane *t = arg;
+	/* For each signalled WR, whether it ends a round: known again from the rounds. */
+	int in_round = 0;
+
+	while (t->received < ROUNDS || t->completed < ROUNDS) {
+		struct ibv_wc wc;
+
+		/* Also not before our own of this slot completed: its source is still read. */
+		while (t->sent < ROUNDS && t->sent < t->received + AHEAD && t->sent < t->completed + SLOTS)
+			send_round(t);
+		wc = wait_wc(&t->link);
+		if (wc.wr_id >= 0x8000) {
+			received(t, &wc);
+			continue;
+		}
+		want(wc, t->signalled[t->head++ % 1024], IBV_WC_SUCCESS);
+		struct round r = round_of(t->number, server, t->completed);
+
+		if (r.write && r.write_signalled && !in_round) {
+			in_round = 1;
+			if (wc.opcode != IBV_WC_RDMA_WRITE)
+				die("opcode %d for a write", wc.opcode);
+		} else {
+			in_round = 0;
+			if (wc.opcode != IBV_WC_SEND)
+				die("opcode %d for a send", wc.opcode);
+			completed(t);
+		}
+	}
+	/* Not to end the stream while the peer still waits for data that it reads. */
+	struct ibv_send_wr bye = send_wr(0, NULL, 0);
+
+	bye.send_flags = 0;
+	post_send(&t->link, &bye);
+	want(wait_wc(&t->link), 0x8000 + ROUNDS, IBV_WC_SUCCESS);
+	return NULL;
+}
+
+static uint8_t *block(size_t slots)
+{
+	uint8_t *p = NULL;
+
+	if (posix_memalign((void **)&p, 4096, slots * SLOT_SIZE))
+		die("no memory");
+	return p;
+}
+
+static void data_test(void)
+{
+	static struct lane lanes[LANES];
+
+	for (int i = 0; i < LANES; i++) {
+		struct lane *t = &lanes[i];
+		struct region mine;
+		struct rdma_cm_id *id = next_id(&t->theirs);
+
+		t->number = i;
+		make_qp(&t->link, id, NULL);
+		t->recv = block(SLOTS);
+		t->send = block(2 * SLOTS);
+		/* One region, so one key: what the peer writes to, then what it reads from. */
+		t->target = block(SLOTS + 1);
+		t->offer = t->target + (size_t)SLOTS * SLOT_SIZE;
+		t->sink = block(SLOTS);
+		for (int s = 0; s < SLOTS; s++)
+			arm_target(t, s);
+		fill(t->offer, offer_seed(i, server), 0, SLOT_SIZE);
+		t->recv_mr = reg(t->link.pd, t->recv, (size_t)SLOTS * SLOT_SIZE);
+		t->send_mr = reg(t->link.pd, t->send, (size_t)2 * SLOTS * SLOT_SIZE);
+		t->target_mr = reg(t->link.pd, t->target, (size_t)(SLOTS + 1) * SLOT_SIZE);
+		t->sink_mr = reg(t->link.pd, t->sink, (size_t)SLOTS * SLOT_SIZE);
+		for (int s = 0; s < SLOTS; s++)
+			arm_recv(t, s);
+		mine = (struct region){ .addr = (uintptr_t)t->target, .rkey = t->target_mr->rkey, .lane = i };
+		join(&t->link, &mine, &t->theirs);
+		if (t->theirs.lane != (uint32_t)i)
+			die("lane %u met lane %d", t->theirs.lane, i);
+	}
+	for (int i = 0; i < LANES; i++)
+		must(pthread_create(&lanes[i].thread, NULL, run_lane, &lanes[i]));
+	for (int i = 0; i < LANES; i++)
+		must(pthread_join(lanes[i].thread, NULL));
+	for (int i = 0; i < LANES; i++)
+		check(lanes[i].offer, offer_seed(i, server), 0, SLOT_SIZE, "what is only read");
+	for (int i = 0; i < LANES; i++)
+		part(&lanes[i].link);
+	for (int i = 0; i < LANES; i++) {
+		struct lane *t = &lanes[i];
+
+		must(ibv_dereg_mr(t->recv_mr));
+		must(ibv_dereg_mr(t->send_mr));
+		must(ibv_dereg_mr(t->target_mr));
+		must(ibv_dereg_mr(t->sink_mr));
+		free_link(&t->link);
+	}
+}
+
+/* ---- smaller tests, on one connection with one buffer ---- */
+
+#define BUF 16384
+
+struct small {
+	struct link link;
+	struct region theirs;
+	uint8_t *buf;
+	struct ibv_mr *mr;
+};
+
+static struct ibv_sge at(struct small *s, uint32_t pos, uint32_t len)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)s->buf + pos, .length = len, .lkey = s->mr->lkey };
+}
+
+/* Receives from the start: COUNT of 64 bytes each, wr_ids from zero. */
+static void open_small(struct small *s, int recvs, struct ibv_srq *(*make_srq)(struct ibv_pd *pd), struct ibv_srq **srq)
+{
+	struct rdma_cm_id *id = next_id(&s->theirs);
+	struct region mine;
+
+	if (make_srq) {
+		s->link.pd = ibv_alloc_pd(id->verbs);
+		*srq = make_srq(s->link.pd);
+	}
+	make_qp(&s->link, id, make_srq ? *srq : NULL);
+	s->buf = block(1);
+	fill(s->buf, 1, 0, BUF);
+	s->mr = reg(s->link.pd, s->buf, BUF);
+	for (int i = 0; i < recvs; i++) {
+		struct ibv_sge sge = at(s, 64 * i, 64);
+		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+		must(make_srq ? ibv_post_srq_recv(*srq, &wr, &bad) : ibv_post_recv(s->link.qp, &wr, &bad));
+	}
+	mine = (struct region){ .addr = (uintptr_t)s->buf, .rkey = s->mr->rkey };
+	join(&s->link, &mine, &s->theirs);
+}
+
+static void close_small(struct small *s)
+{
+	if (s->mr)
+		must(ibv_dereg_mr(s->mr));
+	free(s->buf);
+	free_link(&s->link);
+}
+
+static void send_small(struct small *s, uint64_t wr_id, uint32_t len, int flags)
+{
+	struct ibv_sge sge = at(s, BUF - 64, len);
+	struct ibv_send_wr wr = send_wr(wr_id, &sge, 1);
+
+	wr.send_flags |= flags;
+	post_send(&s->link, &wr);
+}
+
+static void spin(struct link *l, uint64_t wr_id)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 20000; i++) {
+		if (ibv_poll_cq(l->cq, 1, &wc) == 1) {
+			want(wc, wr_id, IBV_WC_SUCCESS);
+			return;
+		}
+		usleep(1000);
+	}
+	die("no completion of %llx", (unsigned long long)wr_id);
+}
+
+/*
+ * The client waits for solicited events only: a plain SEND must make none, one with
+ * the flag must. C siw has this wrong as the receiver.
+ */
+static void solicited_test(void)
+{
+	struct small s = { 0 };
+	struct pollfd fd;
+	struct ibv_cq *cq;
+	void *context;
+
+	open_small(&s, 4, NULL, NULL);
+	if (server) {
+		wait_for(&s.link, 0); /* the client is armed */
+		send_small(&s, 100, 8, 0);
+		wait_for(&s.link, 100);
+		wait_for(&s.link, 1); /* it saw no event */
+		send_small(&s, 101, 8, IBV_SEND_SOLICITED);
+		wait_for(&s.link, 101);
+	} else {
+		/* Without wait_wc(), which asks for events of all completions. */
+		fd = (struct pollfd){ .fd = s.link.events->fd, .events = POLLIN };
+		must(ibv_req_notify_cq(s.link.cq, 1));
+		send_small(&s, 100, 8, 0);
+		spin(&s.link, 100);
+		spin(&s.link, 0);
+		if (poll(&fd, 1, 300) > 0 && !c_siw)
+			die("an event for a SEND that is not solicited");
+		send_small(&s, 101, 8, 0);
+		spin(&s.link, 101);
+		if (!c_siw) {
+			if (poll(&fd, 1, 20000) <= 0)
+				die("no event for a solicited SEND");
+			must(ibv_get_cq_event(s.link.events, &cq, &context));
+			ibv_ack_cq_events(cq, 1);
+		}
+		spin(&s.link, 1);
+	}
+	part(&s.link);
+	close_small(&s);
+}
+
+/* The server invalidates the client's region with a SEND; what then writes to it must not. */
+static void invalidate_test(void)
+{
+	struct small s = { 0 };
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	open_small(&s, 4, NULL, NULL);
+	if (server) {
+		sge = at(&s, 8192, 1000);
+		wr = send_wr(100, &sge, 1);
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.rkey = s.theirs.rkey;
+		wr.wr.rdma.remote_addr = s.theirs.addr + 4096;
+		fill(s.buf + 8192, 2, 0, 1000);
+		post_send(&s.link, &wr);
+		sge = at(&s, 8192, 10);
+		wr = send_wr(101, &sge, 1);
+		wr.opcode = IBV_WR_SEND_WITH_INV;
+		/* libsiw takes the key from the place of an RDMA operation's. */
+		wr.wr.rdma.rkey = s.theirs.rkey;
+		wr.invalidate_rkey = s.theirs.rkey;
+		post_send(&s.link, &wr);
+		wait_for(&s.link, 100);
+		wait_for(&s.link, 101);
+		wait_for(&s.link, 0); /* the client has looked */
+		sge = at(&s, 0, 1000);
+		wr = send_wr(102, &sge, 1);
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.rkey = s.theirs.rkey;
+		wr.wr.rdma.remote_addr = s.theirs.addr + 4096;
+		post_send(&s.link, &wr);
+	} else {
+		/* The message lies in the region that it invalidates: looked up before. */
+		want(wait_wc(&s.link), 0, IBV_WC_SUCCESS);
+		check(s.buf + 4096, 2, 0, 1000, "write before the invalidation");
+		/* Inline: the own region is no source any more. */
+		sge = at(&s, BUF - 64, 8);
+		wr = send_wr(100, &sge, 1);
+		wr.send_flags |= IBV_SEND_INLINE;
+		post_send(&s.link, &wr);
+		want(wait_wc(&s.link), 100, IBV_WC_SUCCESS);
+	}
+	/* The client's side ends the stream; neither need call. */
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
+	if (!server)
+		check(s.buf + 4096, 2, 0, 1000, "region after a write that was forbidden");
+	rdma_disconnect(s.link.id);
+	close_small(&s);
+}
+
+static struct ibv_srq *make_srq(struct ibv_pd *pd)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 32, .max_sge = 2 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+
+	if (!srq)
+		die("ibv_create_srq: %s", strerror(errno));
+	return srq;
+}
+
+/* The server's queue is shared; the client's SENDs take its receives below the limit. */
+static void srq_test(void)
+{
+	struct ibv_srq_attr attr = { .srq_limit = 4 }, now;
+	struct ibv_async_event event;
+	struct ibv_srq *srq = NULL;
+	struct small s = { 0 };
+
+	open_small(&s, 8, server ? make_srq : NULL, &srq);
+	if (server) {
+		must(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+		must(ibv_query_srq(srq, &now));
+		if (now.srq_limit != 4 || now.max_wr < 32)
+			die("the SRQ has limit %u, %u WRs", now.srq_limit, now.max_wr);
+		send_small(&s, 100, 8, 0);
+		wait_for(&s.link, 100);
+		for (int i = 0; i < 7; i++) {
+			wait_for(&s.link, i);
+			check(s.buf + 64 * i, 30 + i, 0, 33, "send into a shared queue");
+		}
+		struct pollfd fd = { .fd = s.link.id->verbs->async_fd, .events = POLLIN };
+
+		if (poll(&fd, 1, 20000) <= 0)
+			die("no event for the SRQ's limit");
+		must(ibv_get_async_event(s.link.id->verbs, &event));
+		if (event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED || event.element.srq != srq)
+			die("async event %d", event.event_type);
+		ibv_ack_async_event(&event);
+		send_small(&s, 101, 8, 0);
+		wait_for(&s.link, 101);
+	} else {
+		wait_for(&s.link, 0);
+		for (int i = 0; i < 7; i++) {
+			fill(s.buf + BUF - 64, 30 + i, 0, 33);
+			send_small(&s, 100 + i, 33, 0);
+			wait_for(&s.link, 100 + i);
+		}
+		wait_for(&s.link, 1);
+	}
+	part(&s.link);
+	rdma_destroy_qp(s.link.id);
+	if (srq)
+		must(ibv_destroy_srq(srq));
+	close_small(&s);
+}
+
+/* After a disconnect all receives come back flushed, in order, and later WRs of both kinds, too. */
+static void flush_test(void)
+{
+	struct small s = { 0 };
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_sge sge;
+
+	open_small(&s, 20, NULL, NULL);
+	must(ibv_query_qp(s.link.qp, &attr, IBV_QP_STATE, &init));
+	if (attr.qp_state != IBV_QPS_RTS || init.cap.max_send_wr < 128 || init.cap.max_recv_sge < MAX_SGE)
+		die("connected QP: state %d, %u WRs, %u SGEs", attr.qp_state, init.cap.max_send_wr,
+		    init.cap.max_recv_sge);
+	send_small(&s, 100, 8, 0);
+	wait_for(&s.link, 100);
+	wait_for(&s.link, 0);
+	part(&s.link);
+	for (int i = 1; i < 20; i++)
+		want(wait_wc(&s.link), i, IBV_WC_WR_FLUSH_ERR);
+	must(ibv_query_qp(s.link.qp, &attr, IBV_QP_STATE, &init));
+	if (attr.qp_state != IBV_QPS_ERR && !c_siw)
+		die("state %d after the end of the connection", attr.qp_state);
+	for (int i = 0; i < 3; i++) {
+		send_small(&s, 200 + i, 8, 0);
+		want(wait_wc(&s.link), 200 + i, IBV_WC_WR_FLUSH_ERR);
+		sge = at(&s, 0, 64);
+		post_recv(&s.link, 300 + i, &sge, 1);
+		want(wait_wc(&s.link), 300 + i, IBV_WC_WR_FLUSH_ERR);
+	}
+	close_small(&s);
+}
+
+/* WRs behind one that fails come back in order: first successes, one error, then flushes. */
+static void collect(struct small *s, int first, int count)
+{
+	bool bad = false;
+
+	for (int i = 0; i < count; i++) {
+		struct ibv_wc wc = wait_wc(&s->link);
+
+		while (wc.wr_id < 64) { /* a receive, flushed */
+			want(wc, wc.wr_id, IBV_WC_WR_FLUSH_ERR);
+			wc = wait_wc(&s->link);
+		}
+		if (wc.wr_id != (uint64_t)first + i)
+			die("completion %llu, not %d", (unsigned long long)wc.wr_id, first + i);
+		if (wc.status == IBV_WC_SUCCESS && bad)
+			die("success of %d behind a failure", first + i);
+		bad |= wc.status != IBV_WC_SUCCESS;
+	}
+	if (!bad)
+		die("nothing failed");
+}
+
+enum forbidden { WRONG_KEY, BEYOND_END, BEFORE_START, WRAP, READ_WRONG_KEY, READ_BEYOND_END, NO_RECEIVE, TOO_LONG, FORBIDDEN };
+
+/* The server does what it must not: the client's memory does not change, the stream ends. */
+static void forbidden(enum forbidden what)
+{
+	static const char *const names[] = { "wrong key", "write beyond end", "write before start", "write wraps",
+					     "read, wrong key", "read beyond end", "send without receive",
+					     "send longer than receive" };
+	struct small s = { 0 };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	open_small(&s, what == NO_RECEIVE && !server ? 0 : 4, NULL, NULL);
+	if (server) {
+		sge = at(&s, 8192, 512);
+		wr = send_wr(100, &sge, 1);
+		wr.opcode = what >= NO_RECEIVE ? IBV_WR_SEND : what >= READ_WRONG_KEY ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.rkey = s.theirs.rkey;
+		wr.wr.rdma.remote_addr = s.theirs.addr;
+		if (what == WRONG_KEY || what == READ_WRONG_KEY)
+			wr.wr.rdma.rkey ^= 0x5500;
+		else if (what == BEYOND_END || what == READ_BEYOND_END)
+			wr.wr.rdma.remote_addr += BUF - 511;
+		else if (what == BEFORE_START)
+			wr.wr.rdma.remote_addr -= 1;
+		else if (what == WRAP)
+			wr.wr.rdma.remote_addr = UINT64_MAX - 100;
+		post_send(&s.link, &wr);
+	}
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
+	if (server) {
+		for (int i = 1; i < 4; i++)
+			send_small(&s, 100 + i, 8, 0);
+		collect(&s, 100, 4);
+		if (what == READ_WRONG_KEY || what == READ_BEYOND_END)
+			check(s.buf + 8192, 1, 8192, 512, names[what]);
+	} else {
+		check(s.buf + 256, 1, 256, BUF - 256, names[what]);
+		if (what != TOO_LONG)
+			check(s.buf, 1, 0, 256, names[what]);
+	}
+	rdma_disconnect(s.link.id);
+	close_small(&s);
+}
+
+static void forbidden_test(void)
+{
+	for (int i = 0; i < FORBIDDEN; i++)
+		forbidden(i);
+}
+
+/* A region goes while the peer writes to it: from when dereg returned, not a byte changes. */
+static void revoke_test(void)
+{
+	struct small s = { 0 };
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+
+	open_small(&s, 4, NULL, NULL);
+	if (server) {
+		for (unsigned int i = 0;; i++) {
+			memset(s.buf + 8192, i, 4096);
+			sge = at(&s, 8192, 4096);
+			wr = send_wr(100, &sge, 1);
+			wr.opcode = IBV_WR_RDMA_WRITE;
+			wr.wr.rdma.rkey = s.theirs.rkey;
+			wr.wr.rdma.remote_addr = s.theirs.addr + 4096;
+			if (ibv_post_send(s.link.qp, &wr, &bad))
+				break;
+			wc = wait_wc(&s.link);
+			while (wc.wr_id < 64)
+				wc = wait_wc(&s.link);
+			if (wc.status != IBV_WC_SUCCESS)
+				break;
+		}
+	} else {
+		volatile uint8_t *first = s.buf + 4096;
+		static uint8_t copy[4096];
+
+		for (int i = 0; i < 5000 && *first != 20; i++)
+			usleep(1000);
+		must(ibv_dereg_mr(s.mr));
+		s.mr = NULL;
+		memcpy(copy, s.buf + 4096, 4096);
+		usleep(300000);
+		if (memcmp(copy, s.buf + 4096, 4096))
+			die("the buffer changed after ibv_dereg_mr");
+	}
+	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
+	rdma_disconnect(s.link.id);
+	close_small(&s);
+}
+
+/* A region whose addresses on the wire are not those in memory. C siw ignores that. */
+static void iova_test(void)
+{
+	static const uint64_t iova = 0x123456789000;
+	struct small s = { 0 };
+	struct region mine;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+
+	if (c_siw || c_siw_peer)
+		return;
+	struct rdma_cm_id *id = next_id(&s.theirs);
+
+	make_qp(&s.link, id, NULL);
+	s.buf = block(1);
+	fill(s.buf, 1, 0, BUF);
+	s.mr = reg(s.link.pd, s.buf, BUF);
+	mr = ibv_reg_mr_iova2(s.link.pd, s.buf + 100, 8000, iova + 100,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!mr)
+		die("ibv_reg_mr_iova2: %s", strerror(errno));
+	sge = at(&s, 64, 16);
+	post_recv(&s.link, 0, &sge, 1);
+	mine = (struct region){ .addr = iova, .rkey = mr->rkey };
+	join(&s.link, &mine, &s.theirs);
+	fill(s.buf + 12000, 9, 0, 4000);
+	sge = at(&s, 12000, 4000);
+	wr = send_wr(100, &sge, 1);
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.wr.rdma.rkey = s.theirs.rkey;
+	wr.wr.rdma.remote_addr = s.theirs.addr + 333;
+	post_send(&s.link, &wr);
+	send_small(&s, 101, 8, 0);
+	wait_for(&s.link, 100);
+	wait_for(&s.link, 101);
+	wait_for(&s.link, 0);
+	check(s.buf + 333, 9, 0, 4000, "write to a region with an iova");
+	check(s.buf + 100, 1, 100, 233, "before it");
+	check(s.buf + 4333, 1, 4333, 7000, "behind it");
+	part(&s.link);
+	must(ibv_dereg_mr(mr));
+	close_small(&s);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "data", data_test },
+	{ "solicited", solicited_test },
+	{ "invalidate", invalidate_test },
+	{ "srq", srq_test },
+	{ "flush", flush_test },
+	{ "forbidden", forbidden_test },
+	{ "revoke", revoke_test },
+	{ "iova", iova_test },
+};
+
+int main(int argc, char **argv)
+{
+	const char *driver = getenv("DRIVER"), *peer = getenv("PEER_DRIVER");
+
+	if (argc < 3)
+		die("usage: verify server|client ADDRESS [TEST]");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	server = !strcmp(argv[1], "server");
+	host = argv[2];
+	c_siw = driver && !strcmp(driver, "c-siw");
+	c_siw_peer = peer && !strcmp(peer, "c-siw");
+	channel = rdma_create_event_channel();
+	if (!channel)
+		die("no RDMA device");
+	if (server)
+		start_listening();
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		struct timespec a, b;
+
+		if (argc > 3 && strcmp(tests[i].name, argv[3]))
+			continue;
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		tests[i].run();
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		printf("%s: ok (%.1f s)\n", tests[i].name,
+		       b.tv_sec - a.tv_sec + (b.tv_nsec - a.tv_nsec) / 1e9);
+	}
+	if (server)
+		must(rdma_destroy_id(listen_id));
+	rdma_destroy_event_channel(channel);
+	return 0;
+}
