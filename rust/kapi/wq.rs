@@ -188,23 +188,9 @@ unsafe fn taken_back<T>(item: &Arc<T>, was_pending: bool) -> bool {
     was_pending
 }
 
-/// Takes an item from its queue and waits until it does not run. May sleep.
+/// Takes a delayed item from its queue and waits until it does not run. May sleep.
 ///
 /// Returns whether it was queued. Not from the item itself.
-pub(crate) fn cancel_sync<T, const ID: u64>(item: &Arc<T>) -> bool
-where
-    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
-{
-    might_sleep();
-    // SAFETY: An `Arc` points to a valid item.
-    let work = unsafe { raw_work::<T, ID>(Arc::as_ptr(item)) };
-    // SAFETY: As above.
-    let pending = unsafe { bindings::cancel_work_sync(work) };
-    // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued.
-    unsafe { taken_back(item, pending) }
-}
-
-/// As [`cancel_sync`], for a delayed item. May sleep.
 pub(crate) fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>) -> bool
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,

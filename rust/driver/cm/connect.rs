@@ -114,8 +114,8 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     )?;
     let mut inner = ep.inner.lock();
     let result = ep
-        .bind_qp(qp)
-        .and_then(|()| ep.attach())
+        .open()
+        .and_then(|()| ep.bind_qp(qp))
         .and_then(|()| ep.sock.connect(&remote));
     ep.trace(Step::Connect, &result);
     if let Err(e) = result {
@@ -275,6 +275,8 @@ impl Endpoint {
             Progress::Bad(e) => self.bad_reply(inner, e),
             Progress::Whole(Reply::Rejected(_)) => {
                 self.dev.stats.inc(Counter::Rejects);
+                // Whatever has become of the connection since: this is the peer's answer.
+                self.set_cause(errno::econnrefused());
                 self.fail(inner, errno::econnrefused())
             }
             Progress::Whole(Reply::Accepted(est)) => self.accepted(inner, &est),

@@ -47,8 +47,9 @@ pub(super) const REQUEST_MS: Msecs = 10_000;
 pub(super) const ACCEPT_MS: Msecs = 60_000;
 /// Time for the first FPDU when an RTR message was agreed.
 pub(super) const RTR_MS: Msecs = 10_000;
-/// Pause before a request is offered again to a core whose backlog is full.
-const RETRY_MS: Msecs = 50;
+/// Pause before a request is offered again to a core whose backlog is full, and before a listener
+/// that ran out of memory looks again.
+pub(super) const RETRY_MS: Msecs = 50;
 /// How often it is offered.
 const MAX_OFFERS: u32 = 200;
 
@@ -194,13 +195,13 @@ struct Hook(Arc<Endpoint>);
 impl SocketEvents for Hook {
     fn data_ready(&self, sk: &mut RxSock<'_>) {
         match self.0.stage() {
-            Stage::Handshake => self.0.wake(),
+            // After the stream: the peer goes on sending, so there may be no orderly end.
+            Stage::Handshake | Stage::Closed => self.0.wake(),
             Stage::Stream => {
                 if let Some(qp) = self.0.qp.as_ref() {
                     qp.rx_ready(sk);
                 }
             }
-            Stage::Closed => {}
         }
     }
 
@@ -229,7 +230,7 @@ impl SocketEvents for Hook {
 }
 
 impl Endpoint {
-    /// Makes an endpoint and enters it in the device's table. Callbacks are not attached yet.
+    /// Makes an endpoint. It is in no table and has no callbacks yet: see [`Self::open`].
     pub(super) fn new(
         dev: DeviceRef,
         sock: Socket,
@@ -238,7 +239,7 @@ impl Endpoint {
     ) -> Result<Arc<Self>> {
         let sock = Arc::new(sock, GFP_KERNEL)?;
         let id = dev.endpoints.next_id();
-        let ep = Arc::pin_init(
+        Arc::pin_init(
             pin_init!(Self {
                 id,
                 origin,
@@ -254,13 +255,15 @@ impl Endpoint {
                 closed <- Completion::new(),
             }),
             GFP_KERNEL,
-        )?;
-        ep.dev.endpoints.insert(&ep)?;
-        Ok(ep)
+        )
     }
 
-    /// Takes over the socket's callbacks.
-    pub(super) fn attach(self: &Arc<Self>) -> Result {
+    /// Enters the endpoint in the device's table and takes over the socket's callbacks.
+    ///
+    /// With `inner` locked by the caller: whoever finds it there, to end it, has to wait until it
+    /// is set up.
+    pub(super) fn open(self: &Arc<Self>) -> Result {
+        self.dev.endpoints.insert(self)?;
         self.sock.attach(Arc::new(Hook(self.clone()), GFP_KERNEL)?)
     }
 

@@ -5,7 +5,7 @@
 use super::super::{DeviceRef, Siw};
 use super::{
     connect::{responder, to_event},
-    endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS},
+    endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS, RETRY_MS},
     mpa_io::{self, Progress},
 };
 use crate::kapi::{
@@ -20,14 +20,13 @@ use kernel::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc, SetOnce,
     },
-    workqueue::{impl_has_work, new_work, Work, WorkItem},
+    time::msecs_to_jiffies,
+    workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem},
 };
 
 /// Connections of one listener that may be without a complete request at a time. More wait in TCP's
 /// own queue: a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`].
 const MAX_EMBRYOS: u32 = 1024;
-/// Failures to accept in a row after which the next connection is waited for.
-const MAX_FAILURES: u32 = 16;
 
 /// A listening socket.
 #[pin_data]
@@ -40,11 +39,11 @@ pub(crate) struct Listener {
     open: Atomic<bool>,
     embryos: Atomic<u32>,
     #[pin]
-    work: Work<Listener>,
+    work: DelayedWork<Listener>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Listener { self.work }
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Listener { self.work }
 }
 
 impl WorkItem for Listener {
@@ -86,7 +85,7 @@ pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>
             sock: SetOnce::new(),
             open: Atomic::new(true),
             embryos: Atomic::new(0),
-            work <- new_work!("siw_listener"),
+            work <- new_delayed_work!("siw_listener"),
         }),
         GFP_KERNEL,
     )?;
@@ -105,7 +104,7 @@ pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
     if let Some(sock) = listener.sock.as_ref() {
         sock.close();
     }
-    wq::cancel_sync::<_, 0>(&listener);
+    wq::cancel_delayed_sync::<_, 0>(&listener);
     listener.dev.endpoints.wake_children(listener.id);
     Ok(())
 }
@@ -120,26 +119,25 @@ impl Listener {
     }
 
     fn wake(self: &Arc<Self>) {
-        let _ = self.dev.shared.cm.enqueue::<_, 0>(self.clone());
+        self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), 0);
     }
 
     fn accept_all(self: &Arc<Self>) {
         let Some(sock) = self.sock.as_ref() else {
             return;
         };
-        let mut failures = 0u32;
-        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS && failures < MAX_FAILURES
-        {
-            match sock.accept() {
+        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS {
+            let admitted = match sock.accept() {
                 Ok(None) => return,
-                Ok(Some(child)) => {
-                    // A child that cannot be taken in is closed by dropping it.
-                    failures = match self.admit(child) {
-                        Ok(()) => 0,
-                        Err(_) => failures.saturating_add(1),
-                    };
-                }
-                Err(_) => failures = failures.saturating_add(1),
+                // A child that cannot be taken in is closed by dropping it.
+                Ok(Some(child)) => self.admit(child),
+                Err(e) => Err(e),
+            };
+            if admitted.is_err() {
+                // For lack of memory, most likely. There may be more connections waiting.
+                let delay = msecs_to_jiffies(RETRY_MS);
+                self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
+                return;
             }
             context::cond_resched();
         }
@@ -162,7 +160,7 @@ impl Listener {
             }
         };
         let mut inner = ep.inner.lock();
-        if let Err(e) = ep.attach() {
+        if let Err(e) = ep.open() {
             ep.fail(&mut inner, e);
             return Err(e);
         }

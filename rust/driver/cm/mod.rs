@@ -110,17 +110,17 @@ impl Endpoints {
         }
     }
 
-    /// Starts to abort all connections; does not wait for it.
+    /// Starts to abort all connections, and lets in no new ones. Does not wait.
     pub(crate) fn abort_all(&self) {
-        let map = self.map.lock();
+        let mut map = self.map.lock();
+        map.refuse = true;
         for ep in map.tree.values() {
             ep.request_teardown(Teardown::Abort(ENODEV));
         }
     }
 
-    /// Aborts all connections, lets in no new ones, and waits until all are closed. May sleep.
+    /// As [`Self::abort_all`], and waits until all are closed. May sleep.
     pub(crate) fn drain(&self) {
-        self.map.lock().refuse = true;
         self.abort_all();
         while let Some(ep) = self.first() {
             ep.wait_closed();

@@ -126,6 +126,11 @@ impl Endpoint {
         self.close.lock().cause.get_or_insert(e);
     }
 
+    /// Puts a better reason in the place of what the socket said.
+    pub(super) fn set_cause(&self, e: Error) {
+        self.close.lock().cause = Some(e);
+    }
+
     pub(super) fn cause(&self) -> Option<Error> {
         self.close.lock().cause
     }
@@ -165,15 +170,19 @@ impl Endpoint {
 
     /// Lets the QP consume what TCP has acknowledged: the peer counts it as delivered.
     fn settle(&self) {
-        let mut byte = [0u8];
         for _ in 0..SETTLE_ROUNDS {
             self.sock.run_data_ready();
-            if self.teardown_asked().is_some() || !self.sock.peek(&mut byte).is_ok_and(|n| n > 0) {
+            if self.teardown_asked().is_some() || !self.unread() {
                 return;
             }
             // Somebody else is at it, or has it queued.
             context::msleep(SETTLE_MS);
         }
+    }
+
+    /// Whether there are bytes of the peer that nobody has taken.
+    fn unread(&self) -> bool {
+        self.sock.peek(&mut [0]).is_ok_and(|n| n > 0)
     }
 
     /// Reports to the QP's state machine. What it would have us do is done in any case.
@@ -247,7 +256,8 @@ impl Endpoint {
             TcpState::CloseWait => End::Fin,
             // All is acknowledged. An orderly close also waits for the peer's FIN: when we report
             // the end, the peer has done so, too.
-            TcpState::FinWait2 if hurry || inner.hurried => End::Drained,
+            // It cannot come if there is more before it than we let in.
+            TcpState::FinWait2 if hurry || inner.hurried || self.unread() => End::Drained,
             _ if matches!(asked, Some(Teardown::Abort(_))) => End::Reset,
             _ if self.expired(inner) => {
                 self.dev.stats.inc(Counter::DrainTimeouts);
