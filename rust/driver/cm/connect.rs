@@ -350,17 +350,17 @@ impl Endpoint {
         // can fail once the peer thinks we are up.
         self.start_stream(inner, &est)?;
         mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[]))?;
+        // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but the
+        // core would let the application accept or reject once more, and take our ESTABLISHED amiss.
+        let (ird, ord) = inner.depth;
+        id.upcall(CmEvent::Established { ird, ord })?;
+        inner.owed = Owed::Close;
         inner.hs = Handshake::None;
         inner.cm_id = Some(id);
         inner.state = State::Up;
-        inner.owed = Owed::Established;
         match est.rtr {
-            // The peer's RTR is still to come; until then our side is not up (RFC 6581 5).
             Rtr::Expect(_) => self.arm(inner, RTR_MS),
-            _ => {
-                self.disarm(inner);
-                self.tell_established(inner);
-            }
+            _ => self.disarm(inner),
         }
         self.go_live();
         Ok(())

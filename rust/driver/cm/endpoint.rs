@@ -81,8 +81,6 @@ pub(super) enum Owed {
     Nothing,
     /// CONNECT_REPLY.
     Reply,
-    /// ESTABLISHED, then CLOSE.
-    Established,
     /// CLOSE.
     Close,
 }

@@ -17,7 +17,7 @@
 //!
 //! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets
 //! exactly one CONNECT_REPLY, and CLOSE only after one without error; a passive id gets ESTABLISHED
-//! once, after `accept` took it, and CLOSE after that; nothing is sent for an id whose `connect` or
+//! once, from within `accept`, and CLOSE after that; nothing is sent for an id whose `connect` or
 //! `accept` failed. What is due is in [`endpoint::Owed`]. DISCONNECT is never sent: CLOSE follows
 //! at once anyhow.
 

@@ -137,9 +137,8 @@ impl Endpoint {
 
     /// The stream is up: look for its end, or for the first FPDU if that is still to come.
     pub(super) fn turn_up(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if inner.owed == Owed::Established && self.seen_fpdu() {
+        if self.seen_fpdu() {
             self.disarm(inner);
-            self.tell_established(inner);
         }
         if let Some(how) = self.teardown_asked() {
             return self.begin_teardown(inner, how);
@@ -327,22 +326,8 @@ impl Endpoint {
         self.closed.complete_all();
     }
 
-    /// Tells the core that the responder is up.
-    pub(super) fn tell_established(&self, inner: &mut Inner) {
-        let (ird, ord) = inner.depth;
-        if let Some(id) = &inner.cm_id {
-            // No private data to copy and a work element set aside for it: this cannot fail.
-            let _ = id.upcall(CmEvent::Established { ird, ord });
-        }
-        inner.owed = Owed::Close;
-    }
-
     /// Tells the core that the connection is no more.
     fn tell_end(&self, inner: &mut Inner) {
-        if inner.owed == Owed::Established {
-            // The core wants to hear of the beginning before it hears of the end.
-            self.tell_established(inner);
-        }
         let status = self.close.lock().status();
         let hs = core::mem::replace(&mut inner.hs, Handshake::None);
         let Some(id) = &inner.cm_id else { return };
@@ -365,7 +350,7 @@ impl Endpoint {
                     let _ = tell_refused(id, e, &[]);
                 }
             }
-            Owed::Established | Owed::Nothing => {}
+            Owed::Nothing => {}
         }
         inner.owed = Owed::Nothing;
     }
