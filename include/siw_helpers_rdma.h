@@ -20,6 +20,9 @@ u32 siw_helper_num_possible_cpus(void);
 struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata);
 struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs);
 
+/* Connection manager */
+bool siw_helper_kthread(void);
+
 /* Gate */
 void siw_helper_gate_init(rwlock_t *lock);
 bool siw_helper_gate_enter(rwlock_t *lock);

@@ -38,6 +38,13 @@ struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
 	return &attrs->driver_udata;
 }
 
+/* Connection manager */
+
+bool siw_helper_kthread(void)
+{
+	return current->flags & PF_KTHREAD;
+}
+
 /*
  * The gate. With interrupts off, as kernel consumers may post, no softirq can
  * come in between, and local_bh_enable() may not be called.

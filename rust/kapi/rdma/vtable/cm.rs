@@ -30,7 +30,8 @@ use crate::kapi::{
         cm::{
             self,
             CmId,
-            ConnParam, //
+            ConnParam,
+            Established, //
         },
         device::Device,
         object::Qp,
@@ -83,16 +84,28 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
 ///
 /// As the parent module says.
 pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
-    id: *mut iw_cm_id,
+    raw: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
 ) -> Int {
     // SAFETY: By the requirements of this function. The core sets it from our connect request.
-    let number = unsafe { (*id).provider_data }.addr();
+    let number = unsafe { (*raw).provider_data }.addr();
     // SAFETY: As above.
-    let id = unsafe { CmId::<D>::from_raw(id) };
+    let id = unsafe { CmId::<D>::from_raw(raw) };
     // SAFETY: As above.
     let param = unsafe { ConnParam::from_raw(param) };
-    to_errno(D::iw_accept(id, number, &param))
+    // SAFETY: As above; called off or waited for right below.
+    let established = match unsafe { Established::expect(raw) } {
+        Ok(established) => established,
+        Err(e) => return e.to_errno(),
+    };
+    let result = D::iw_accept(id, number, &param);
+    match (&result, &established) {
+        (Ok(()), Some(established)) => established.wait(),
+        // SAFETY: No event of an identifier whose accept failed, says `iw_accept`.
+        (Err(_), Some(established)) => unsafe { established.cancel(raw) },
+        (_, None) => {}
+    }
+    to_errno(result)
 }
 
 /// # Safety
