@@ -25,7 +25,10 @@ use kernel::{
         Full,
         Release, //
     },
-    types::Opaque,
+    types::{
+        Opaque,
+        ScopeGuard, //
+    },
 };
 
 use super::{
@@ -118,20 +121,23 @@ impl Umem {
         if len == 0 || count > i32::MAX as usize / size_of::<usize>() {
             return Err(if len == 0 { EINVAL } else { ENOMEM });
         }
-        let mut inner = KBox::<Inner>::new_uninit(GFP_KERNEL)?;
-        let mut pages = KVVec::<usize>::with_capacity(count, GFP_KERNEL)?;
-
+        // The user names the length: only what is there, and within its limits, may cost memory.
         // SAFETY: The device is registered, or on its way there.
         let umem = from_err_ptr(unsafe {
             bindings::siw_helper_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
         })?;
+        let unpin = ScopeGuard::new(|| {
+            // SAFETY: Pinned above, and used by nobody.
+            unsafe { bindings::ib_umem_release(umem) }
+        });
+        let mut inner = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let mut pages = KVVec::<usize>::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `umem` is valid; there is room for `count` addresses.
         let filled = unsafe { bindings::siw_helper_umem_pages(umem, pages.as_mut_ptr(), count) };
         if filled != count {
-            // SAFETY: Pinned above, and used by nobody.
-            unsafe { bindings::ib_umem_release(umem) };
             return Err(EINVAL);
         }
+        unpin.dismiss();
         // SAFETY: `count` addresses have been written.
         unsafe { pages.inc_len(count) };
         // SAFETY: Not an error, and not null.
