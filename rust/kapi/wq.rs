@@ -91,29 +91,17 @@ impl WorkQueue {
     }
 
     /// Arms a delayed item, anew if it is armed already. Any context.
+    ///
+    /// It stays as it is if another caller arms it meanwhile, or [`cancel_delayed_sync`] is waiting
+    /// for it: `mod_delayed_work_on()` does not tell that from success, the reference of the queue
+    /// would be lost.
     pub(crate) fn mod_delayed<T, const ID: u64>(&self, item: Arc<T>, delay: Jiffies)
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {
-        let ptr = Arc::into_raw(item);
-        // SAFETY: `ptr` is a valid item.
-        let work = unsafe { raw_work::<T, ID>(ptr) };
-        // SAFETY: By `HasDelayedWork` this is the `work` of a `delayed_work`.
-        let dwork = unsafe { kernel::container_of!(work, bindings::delayed_work, work) };
-        // SAFETY: Queue and item are valid; the item stays so, since the queue has a reference:
-        // the one just given, or the one it got when the item was armed before.
-        let was_pending = unsafe {
-            bindings::mod_delayed_work_on(
-                bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int,
-                self.0.as_ptr(),
-                dwork,
-                delay,
-            )
-        };
-        if was_pending {
-            // SAFETY: From `into_raw` above. The queue kept the reference of the earlier arming.
-            drop(unsafe { Arc::from_raw(ptr) });
-        }
+        cancel_delayed::<T, ID>(&item);
+        // A reference the queue does not take comes back.
+        let _ = self.enqueue_delayed::<_, ID>(item, delay);
     }
 
     /// Waits until all that is queued now has run. May sleep.
