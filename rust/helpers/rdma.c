@@ -7,6 +7,7 @@
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/vmalloc.h>
+#include <rdma/iw_cm.h>
 
 #include "siw_helpers_rdma.h"
 
@@ -39,6 +40,12 @@ struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
 }
 
 /* Connection manager */
+
+/*
+ * Events and references of an iw_cm_id go through pointers into iw_cm, which does
+ * not wait for ours: a symbol of it makes it a module that ours holds.
+ */
+static typeof(iw_create_cm_id) *const siw_iw_cm __used = iw_create_cm_id;
 
 bool siw_helper_kthread(void)
 {
