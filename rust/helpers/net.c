@@ -513,9 +513,15 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 	return tcp_sendmsg_locked(sk, &msg, len);
 }
 
+/*
+ * MPA has no use for urgent data, and tcp_read_sock() never gets over it: the
+ * stream would stand still for ever. It is marked before its data is queued.
+ */
 int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
 {
 	read_descriptor_t desc = { .arg.data = arg, .count = 1 };
 
+	if (unlikely(READ_ONCE(tcp_sk(sk)->urg_data)))
+		return -EPROTO;
 	return tcp_read_sock(sk, &desc, actor);
 }

@@ -450,8 +450,10 @@ impl QpObj {
         let Some(mut rx) = self.stream.rx.lock().take() else {
             return;
         };
-        // An error of the socket shows in its state, which the endpoint watches.
-        let _ = sk.read(|skb| rx.consume(self, &skb));
+        // No error of the socket, which would show in its state: data that cannot be read.
+        if let Err(e) = sk.read(|skb| rx.consume(self, &skb)) {
+            self.fail(Cause::Lost(e));
+        }
         let stats = &self.dev.stats;
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));

@@ -193,7 +193,8 @@ impl RxSock<'_> {
     /// Reads what has been received: `f` gets it range by range, and returns how many bytes of the
     /// range it consumed. Reading stops when that is not all of it.
     ///
-    /// Returns how many bytes were consumed. What is not consumed comes again at the next call.
+    /// Returns how many bytes were consumed. What is not consumed comes again at the next call. It
+    /// fails with EPROTO if the peer has sent urgent data: nothing behind that can be read.
     pub(crate) fn read<F: FnMut(Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
         let mut reader = Reader { f, stop: false };
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
