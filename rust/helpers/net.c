@@ -79,7 +79,8 @@ void siw_helper_flush_workqueue(struct workqueue_struct *wq)
 
 struct page *siw_helper_alloc_tx_pages(unsigned int order)
 {
-	gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
+	/* Zeroed, as Debian's kernel does anyhow: what is in there goes to the peer. */
+	gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN | __GFP_ZERO;
 
 	if (order)
 		gfp |= __GFP_COMP | __GFP_NORETRY;

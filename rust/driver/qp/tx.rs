@@ -18,7 +18,7 @@ use crate::driver::QpObj;
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;
 use core::ops::Deref;
-use iwarp::access::{Access, AccessOp, Need as Right};
+use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
 use iwarp::error::Error as IwarpError;
 use iwarp::mpa::{rtr_message, Negotiated, RtrKind};
 use iwarp::read_credits::Gate;
@@ -265,12 +265,11 @@ impl TxCtx {
         let sges = &mut self.sges;
         let source = &mut current.source;
         let encoded = encode(&mut self.buf, &self.stream, &fpdu, |dst| match source {
-            Source::None => Ok(()),
+            Source::None => Err(AccessError::Bounds),
             Source::Inline { data, used } => {
                 let end = used.saturating_add(dst.len());
-                if let Some(bytes) = data.as_slice().get(*used..end) {
-                    dst.copy_from_slice(bytes);
-                }
+                let bytes = data.as_slice().get(*used..end);
+                dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
                 *used = end;
                 Ok(())
             }

@@ -63,8 +63,8 @@ impl Chunk {
     fn spare(&mut self) -> &mut [u8] {
         // SAFETY: `end <= cap`, by the type invariants.
         let data = unsafe { self.data.add(self.end) };
-        // SAFETY: `room()` bytes from there on are ours alone, by the type invariants. Memory of
-        // the page allocator has some value.
+        // SAFETY: `room()` bytes from there on are ours alone, by the type invariants. They were
+        // allocated zeroed.
         unsafe { core::slice::from_raw_parts_mut(data.as_ptr(), self.room()) }
     }
 }
