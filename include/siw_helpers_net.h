@@ -29,7 +29,7 @@ bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 
 /* Context */
 u32 siw_helper_cpu(void);
-bool siw_helper_cpu_possible(u32 cpu);
+bool siw_helper_cpu_online(u32 cpu);
 void siw_helper_cond_resched(void);
 unsigned long siw_helper_jiffies(void);
 

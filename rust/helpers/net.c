@@ -47,9 +47,9 @@ u32 siw_helper_cpu(void)
 	return raw_smp_processor_id();
 }
 
-bool siw_helper_cpu_possible(u32 cpu)
+bool siw_helper_cpu_online(u32 cpu)
 {
-	return cpu < nr_cpu_ids && cpu_possible(cpu);
+	return cpu < nr_cpu_ids && cpu_online(cpu);
 }
 
 void siw_helper_cond_resched(void)

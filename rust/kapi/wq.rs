@@ -65,7 +65,7 @@ impl WorkQueue {
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }
 
-    /// Queues an item for that CPU, or this one if there is no such CPU. Any context.
+    /// Queues an item for that CPU, or this one if that is not online. Any context.
     ///
     /// An item is in a queue at most once, and never runs twice at a time. A CPU that is going
     /// offline leaves its items to the others.
@@ -73,8 +73,9 @@ impl WorkQueue {
     where
         W: RawWorkItem<ID> + Send + 'static,
     {
+        // A CPU that never was online has no worker, and the item would wait for it for ever.
         // SAFETY: Always safe to call; the helper checks the number.
-        let cpu = if unsafe { bindings::siw_helper_cpu_possible(cpu) } {
+        let cpu = if unsafe { bindings::siw_helper_cpu_online(cpu) } {
             cpu as ffi::c_int
         } else {
             bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int
