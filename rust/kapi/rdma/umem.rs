@@ -76,6 +76,17 @@ impl Drop for ReleaseQueue {
     }
 }
 
+/// Runs what is deferred now. May sleep.
+///
+/// Unpinning looks at the device, so this comes before a device is freed.
+pub(super) fn flush_releases() {
+    let queue = QUEUE.load(Acquire);
+    if !queue.is_null() {
+        // SAFETY: It exists as long as `QUEUE` says so: it is dropped after the devices.
+        unsafe { bindings::siw_helper_flush_workqueue(queue) };
+    }
+}
+
 /// # Invariants
 ///
 /// `umem` came from `ib_umem_get`; `pages` are the kernel addresses of its pages, in order.

@@ -29,7 +29,12 @@ use crate::kapi::{
         ib_udata,
         rdma_hw_stats, //
     },
-    rdma::{device::Device, ops::Driver, udata::Udata},
+    rdma::{
+        device::Device,
+        ops::Driver,
+        udata::Udata,
+        umem, //
+    },
 };
 
 /// # Safety
@@ -181,4 +186,6 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *m
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });
     // SAFETY: This is the last callback.
     unsafe { Device::<D>::drop_payload(dev) };
+    // The regions are gone; their memory may not be, quite.
+    umem::flush_releases();
 }
