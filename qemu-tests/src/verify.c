@@ -22,7 +22,7 @@
 
 #define PORT "7472"
 #define LANES 8
-#define ROUNDS 24
+#define ROUNDS 40
 /* A round goes out when the peer's last but AHEAD came in; so at most twice that many are under way. */
 #define AHEAD 4
 #define SLOTS (2 * AHEAD)
