@@ -20,8 +20,8 @@ export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 network_up() {
 	local link ns
 	for ns in $(ip netns list | awk '{ print $1 }'); do ip netns del "$ns"; done
-	for link in $(ls /sys/class/net); do
-		case $link in lo | eth0) ;; *) ip link del "$link" 2>/dev/null || true ;; esac
+	for link in /sys/class/net/*; do
+		case ${link##*/} in lo | eth0) ;; *) ip link del "${link##*/}" 2>/dev/null || true ;; esac
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 	ip addr flush dev lo scope global
