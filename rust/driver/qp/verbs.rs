@@ -213,19 +213,12 @@ pub(crate) fn destroy(qp: &QpObj) {
 
 /// `post_send`: a user's doorbell, or a kernel consumer's requests. Any context.
 pub(crate) fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
-    let idle = qp.phase() == Phase::Idle;
+    if qp.phase() == Phase::Idle {
+        return Err(errno::enotconn());
+    }
     if wrs.is_doorbell() {
-        if idle {
-            return Err(errno::enotconn());
-        }
         qp.kick(Kick::Poster);
         return Ok(());
-    }
-    if qp.is_user() {
-        return Err(EINVAL);
-    }
-    if idle {
-        return Err(errno::enotconn());
     }
     let mut result = Ok(());
     let mut posted = false;

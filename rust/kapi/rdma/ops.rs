@@ -143,7 +143,7 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn modify_qp(qp: &Qp<Self>, attr: &QpAttr<'_>) -> Result;
     fn query_qp(qp: &Qp<Self>) -> Result<QpInfo>;
     fn destroy_qp(qp: &Qp<Self>);
-    /// Any context.
+    /// Any context. `wrs` is empty if a user owns the QP.
     fn post_send(qp: &Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result;
     /// Any context.
     fn post_recv(qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;

@@ -304,6 +304,13 @@ pub(super) unsafe extern "C" fn post_send<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // What uverbs copies in from a user has the user's addresses, which for inline data would be
+    // taken for the kernel's. The user posts in its own ring, and rings the bell with no request.
+    if qp.is_user() && !wr.is_null() {
+        // SAFETY: As above.
+        unsafe { *bad = wr };
+        return EINVAL.to_errno();
+    }
     // SAFETY: As above.
     let mut wrs = unsafe { SendWrs::from_raw(wr) };
     to_errno(D::post_send(qp, &mut wrs).inspect_err(|_| {
