@@ -225,20 +225,24 @@ impl Driver for Siw {
         dev.qps.get(qpn)
     }
 
-    fn iw_connect(id: CmId<Self>, param: &ConnParam<'_>) -> Result {
-        cm::connect(id, param)
+    fn iw_connect(dev: &IbDevice, id: CmId<Self>, param: &ConnParam<'_>) -> Result {
+        cm::connect(dev, id, param)
     }
 
-    fn iw_accept(id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result {
-        cm::accept(id, number, param)
+    fn iw_accept(dev: &IbDevice, id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result {
+        cm::accept(dev, id, number, param)
     }
 
-    fn iw_reject(id: CmId<Self>, number: usize, private: &[u8]) -> Result {
-        cm::reject(id, number, private)
+    fn iw_reject(dev: &IbDevice, number: usize, private: &[u8]) -> Result {
+        cm::reject(dev, number, private)
     }
 
-    fn iw_create_listen(id: CmId<Self>, backlog: u32) -> Result<Arc<Self::Listener>> {
-        cm::create_listen(id, backlog)
+    fn iw_create_listen(
+        dev: &IbDevice,
+        id: CmId<Self>,
+        backlog: u32,
+    ) -> Result<Arc<Self::Listener>> {
+        cm::create_listen(dev, id, backlog)
     }
 
     fn iw_destroy_listen(listener: Arc<Self::Listener>) -> Result {

@@ -6,7 +6,7 @@ use super::super::{
     device::Device,
     qp::{state::Phase, stream::StreamParams},
     stats::Counter,
-    QpRef, Siw,
+    DeviceRef, QpRef, Siw,
 };
 use super::{
     endpoint::{
@@ -73,10 +73,9 @@ fn find_qp(dev: &Device, qpn: u32) -> Result<QpRef> {
 }
 
 /// `iw_connect`: starts a connection. What comes of it is told by CONNECT_REPLY, unless this fails.
-pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
-    let dev = super::device(&id);
+pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
-    let qp = find_qp(&dev, param.qpn)?;
+    let qp = find_qp(dev, param.qpn)?;
     // The remote port may be mapped by iwpmd; the local one is never: TCP of the host is used.
     let (local, remote) = (id.local_addr()?, id.m_remote_addr()?);
     if local.family() != remote.family() {
@@ -88,7 +87,7 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     } else {
         RtrSet::NONE
     };
-    let machine = KBox::new(Initiator::new(config(&dev, ird, ord, rtr)), GFP_KERNEL)?;
+    let machine = KBox::new(Initiator::new(config(dev, ird, ord, rtr)), GFP_KERNEL)?;
     let mut frame = [0u8; MAX_FRAME];
     let len = machine
         .request(param.pdata, &mut frame)
@@ -107,7 +106,7 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     sock.bind(&local)?;
 
     let ep = Endpoint::new(
-        dev,
+        dev.clone(),
         sock,
         0,
         Inner::new(State::Connecting, Handshake::Initiator(machine, request)),
@@ -134,17 +133,19 @@ pub(crate) fn connect(id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
 }
 
 /// The endpoint of a request, if its connection is still there.
-fn find(id: &CmId<Siw>, number: usize) -> Result<Arc<Endpoint>> {
-    super::device(id)
-        .endpoints
-        .get(number)
-        .ok_or_else(errno::econnreset)
+fn find(dev: &DeviceRef, number: usize) -> Result<Arc<Endpoint>> {
+    dev.endpoints.get(number).ok_or_else(errno::econnreset)
 }
 
 /// `iw_accept`: answers a request and hands the stream to the QP. On failure the connection is
 /// reset, and no event follows.
-pub(crate) fn accept(id: CmId<Siw>, number: usize, param: &ConnParam<'_>) -> Result {
-    let ep = find(&id, number)?;
+pub(crate) fn accept(
+    dev: &DeviceRef,
+    id: CmId<Siw>,
+    number: usize,
+    param: &ConnParam<'_>,
+) -> Result {
+    let ep = find(dev, number)?;
     let mut inner = ep.inner.lock();
     if inner.state != State::Offered {
         return Err(errno::econnreset());
@@ -168,8 +169,8 @@ pub(crate) fn accept(id: CmId<Siw>, number: usize, param: &ConnParam<'_>) -> Res
 }
 
 /// `iw_reject`: answers a request with a refusal. No event follows.
-pub(crate) fn reject(id: CmId<Siw>, number: usize, pdata: &[u8]) -> Result {
-    let ep = find(&id, number)?;
+pub(crate) fn reject(dev: &DeviceRef, number: usize, pdata: &[u8]) -> Result {
+    let ep = find(dev, number)?;
     let mut inner = ep.inner.lock();
     let (State::Offered, Handshake::Responder(machine)) = (inner.state, &inner.hs) else {
         return Err(errno::econnreset());

@@ -63,8 +63,7 @@ impl Acceptor for Hook {
 }
 
 /// `iw_create_listen`.
-pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
-    let dev = super::device(&id);
+pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
     let net = dev.netdev.net().ok_or(ENODEV)?;
     let addr = id.local_addr()?;
     let opts = ListenOpts {
@@ -81,7 +80,7 @@ pub(crate) fn create_listen(id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>
         pin_init!(Listener {
             cm_id: id,
             id: number,
-            dev,
+            dev: dev.clone(),
             sock: SetOnce::new(),
             open: Atomic::new(true),
             embryos: Atomic::new(0),

@@ -28,8 +28,7 @@ mod connect;
 mod mpa_io;
 mod teardown;
 
-use super::{DeviceRef, Siw};
-use crate::kapi::{rdma::CmId, trace};
+use crate::kapi::trace;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -153,9 +152,4 @@ impl Endpoint {
         let qpn = self.qp.as_ref().map_or(0, |qp| qp.qp_num());
         trace::connect(qpn, step as u32, status);
     }
-}
-
-/// The device of an iw_cm id.
-fn device(id: &CmId<Siw>) -> DeviceRef {
-    DeviceRef::clone(id.device())
 }

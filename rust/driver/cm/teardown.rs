@@ -9,10 +9,10 @@
 //! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
 //! the application has started over on another connection.
 
-use super::super::stats::Counter;
+use super::super::{stats::Counter, Siw};
 use super::{
     endpoint::{shown, Endpoint, Handshake, Inner, Owed, Stage, State},
-    Siw, Step,
+    Step,
 };
 use crate::kapi::{
     context, errno,

@@ -23,10 +23,7 @@ use kernel::{
     },
 };
 
-use super::{
-    device::Device,
-    ops::Driver, //
-};
+use super::ops::Driver;
 use crate::kapi::{
     bindings::{
         self,
@@ -242,12 +239,6 @@ impl<D: Driver> CmId<D> {
         // SAFETY: Valid by the type invariants. What is read through it does not change while the
         // provider has the identifier, apart from `provider_data`, which is not.
         unsafe { self.raw.as_ref() }
-    }
-
-    /// The device of the identifier.
-    pub(crate) fn device(&self) -> &Device<D> {
-        // SAFETY: An identifier is for a device, which outlives it.
-        unsafe { Device::from_raw(self.id().device) }
     }
 
     fn addr(addr: &Storage) -> Result<SockAddr> {

@@ -173,11 +173,20 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
 
     /// Any context.
     fn iw_get_qp(dev: &Device<Self>, qpn: u32) -> Option<ARef<Qp<Self>>>;
-    fn iw_connect(id: CmId<Self>, param: &ConnParam<'_>) -> Result;
+    fn iw_connect(dev: &Device<Self>, id: CmId<Self>, param: &ConnParam<'_>) -> Result;
     /// `number` is the one of the connect request. When it returns it has raised `Established`, or
     /// failed and raised nothing.
-    fn iw_accept(id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result;
-    fn iw_reject(id: CmId<Self>, number: usize, pdata: &[u8]) -> Result;
-    fn iw_create_listen(id: CmId<Self>, backlog: u32) -> Result<Arc<Self::Listener>>;
+    fn iw_accept(
+        dev: &Device<Self>,
+        id: CmId<Self>,
+        number: usize,
+        param: &ConnParam<'_>,
+    ) -> Result;
+    fn iw_reject(dev: &Device<Self>, number: usize, pdata: &[u8]) -> Result;
+    fn iw_create_listen(
+        dev: &Device<Self>,
+        id: CmId<Self>,
+        backlog: u32,
+    ) -> Result<Arc<Self::Listener>>;
     fn iw_destroy_listen(listener: Arc<Self::Listener>) -> Result;
 }

@@ -66,6 +66,19 @@ pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
     drop(unsafe { ARef::from_raw(qp) });
 }
 
+/// The device of an identifier. Our reference to an identifier does not keep it, the core's use of
+/// the identifier does.
+///
+/// # Safety
+///
+/// The core calls for `id`, which is on a device of `D`; `'a` is the time of the call.
+unsafe fn device<'a, D: Driver>(id: *mut iw_cm_id) -> &'a Device<D> {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { (*id).device };
+    // SAFETY: As above.
+    unsafe { Device::from_raw(dev) }
+}
+
 /// # Safety
 ///
 /// As the parent module says.
@@ -74,10 +87,12 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
     param: *mut iw_cm_conn_param,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    let id = unsafe { CmId::<D>::from_raw(id) };
+    let dev = unsafe { device::<D>(id) };
+    // SAFETY: As above.
+    let id = unsafe { CmId::from_raw(id) };
     // SAFETY: As above.
     let param = unsafe { ConnParam::from_raw(param) };
-    to_errno(D::iw_connect(id, &param))
+    to_errno(D::iw_connect(dev, id, &param))
 }
 
 /// # Safety
@@ -90,7 +105,9 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     // SAFETY: By the requirements of this function. The core sets it from our connect request.
     let number = unsafe { (*raw).provider_data }.addr();
     // SAFETY: As above.
-    let id = unsafe { CmId::<D>::from_raw(raw) };
+    let dev = unsafe { device::<D>(raw) };
+    // SAFETY: As above.
+    let id = unsafe { CmId::from_raw(raw) };
     // SAFETY: As above.
     let param = unsafe { ConnParam::from_raw(param) };
     // SAFETY: As above; called off or waited for right below.
@@ -98,7 +115,7 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
         Ok(established) => established,
         Err(e) => return e.to_errno(),
     };
-    let result = D::iw_accept(id, number, &param);
+    let result = D::iw_accept(dev, id, number, &param);
     match (&result, &established) {
         (Ok(()), Some(established)) => established.wait(),
         // SAFETY: No event of an identifier whose accept failed, says `iw_accept`.
@@ -119,10 +136,10 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     // SAFETY: By the requirements of this function. The core sets it from our connect request.
     let number = unsafe { (*id).provider_data }.addr();
     // SAFETY: As above.
-    let id = unsafe { CmId::<D>::from_raw(id) };
+    let dev = unsafe { device::<D>(id) };
     // SAFETY: As above.
     let pdata = unsafe { cm::bytes(pdata, len.into()) };
-    to_errno(D::iw_reject(id, number, pdata))
+    to_errno(D::iw_reject(dev, number, pdata))
 }
 
 /// # Safety
@@ -133,9 +150,11 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
     backlog: Int,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    let id = unsafe { CmId::<D>::from_raw(raw) };
+    let dev = unsafe { device::<D>(raw) };
+    // SAFETY: As above.
+    let id = unsafe { CmId::from_raw(raw) };
     let backlog = u32::try_from(backlog).unwrap_or(0);
-    to_errno(D::iw_create_listen(id, backlog).map(|listener| {
+    to_errno(D::iw_create_listen(dev, id, backlog).map(|listener| {
         let listener = Arc::into_raw(listener).cast_mut().cast();
         // SAFETY: As above; the field is ours.
         unsafe { (*raw).provider_data = listener };
