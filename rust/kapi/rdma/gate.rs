@@ -25,7 +25,10 @@ use crate::kapi::bindings::{
 /// [`Self::update`] runs when the last user is gone: what users did inside has happened by then, and
 /// if it closes the gate, does not happen afterwards.
 ///
-/// All of it may be called from softirq and with interrupts off, but not from a hard interrupt.
+/// All of it may be called from softirq and with interrupts off, but not from a hard interrupt. So
+/// never inside of a lock that hard interrupts take: they would wait for a CPU that waits for the
+/// one they hold up. And no gate twice on one CPU, not even to enter: whoever wants to update it in
+/// between is let in first if interrupts are off, and waits for the other entry.
 ///
 /// # Invariants
 ///
