@@ -27,10 +27,10 @@ use crate::kapi::{
         CqAttr,
         CqEvent,
         CtrlWord,
+        Customer,
         MmapEntry,
         Notify,
         RingMem,
-        Ucontext,
         Udata,
         UserRing,
         Wc,
@@ -289,7 +289,7 @@ pub(crate) struct Cq {
 /// `create_cq`, first half; also says how many entries there are.
 pub(crate) fn create(
     dev: &IbDevice,
-    ctx: Option<&Ucontext<Siw>>,
+    user: Option<Customer<'_, Siw>>,
     attr: &CqAttr,
 ) -> Result<(u32, impl PinInit<Cq, Error>)> {
     if attr.flags != 0 {
@@ -300,15 +300,15 @@ pub(crate) fn create(
     }
     let counted = Count::take(dev, |dev| &dev.counts.cq, limits::CQ)?;
     let size = attr.cqe.next_power_of_two();
-    let (ring, entry) = match ctx {
-        Some(ctx) => {
+    let (ring, entry) = match user {
+        Some(user) => {
             let bytes = size as usize * size_of::<abi::Cqe>();
             let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
             let ring = Ring::User {
                 ring: UserRing::new(mem.clone(), 0, size)?,
                 ctrl: CtrlWord::new(mem.clone(), bytes)?,
             };
-            (ring, Some(MmapEntry::new(ctx, mem)?))
+            (ring, Some(MmapEntry::new(user, mem)?))
         }
         None => {
             let mut slots = VVec::with_capacity(size as usize, GFP_KERNEL)?;

@@ -20,13 +20,13 @@ use crate::kapi::{
     rdma::{
         self,
         abi,
+        Customer,
         MmapEntry,
         RecvWrs,
         SrqAttr,
         SrqEvent,
         SrqInitAttr,
         SrqMask,
-        Ucontext,
         Udata, //
     },
     sync::SpinLockIrq,
@@ -55,7 +55,7 @@ pub(crate) struct Srq {
 /// `create_srq`, first half.
 pub(crate) fn create(
     pd: &rdma::Pd<Siw>,
-    ctx: Option<&Ucontext<Siw>>,
+    user: Option<Customer<'_, Siw>>,
     init: &SrqInitAttr,
 ) -> Result<impl PinInit<Srq, Error>> {
     if !init.basic {
@@ -70,7 +70,7 @@ pub(crate) fn create(
         return Err(EINVAL);
     }
     let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
-    let (ring, size, entry) = RecvRing::new(attr.max_wr, ctx)?;
+    let (ring, size, entry) = RecvRing::new(attr.max_wr, user)?;
     let queue = Queue {
         ring,
         limit: attr.limit,

@@ -117,7 +117,7 @@ impl Driver for Siw {
         new: &New<'_, Self, ib_cq>,
         attr: &CqAttr,
     ) -> Result<impl PinInit<Self::Cq, Error>> {
-        let (size, init) = cq::create(new.device(), new.ucontext(), attr)?;
+        let (size, init) = cq::create(new.device(), new.customer(), attr)?;
         new.set_cqe(size);
         Ok(init)
     }
@@ -140,7 +140,7 @@ impl Driver for Siw {
         new: &New<'_, Self, ib_qp>,
         attr: &QpInitAttr<'_, Self>,
     ) -> Result<impl PinInit<Self::Qp, Error>> {
-        qp::verbs::create(new.pd(), new.ucontext(), attr)
+        qp::verbs::create(new.pd(), new.customer(), attr)
     }
 
     fn qp_created(
@@ -175,7 +175,7 @@ impl Driver for Siw {
         new: &New<'_, Self, ib_srq>,
         attr: &SrqInitAttr,
     ) -> Result<impl PinInit<Self::Srq, Error>> {
-        srq::create(new.pd(), new.ucontext(), attr)
+        srq::create(new.pd(), new.customer(), attr)
     }
 
     fn srq_created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {

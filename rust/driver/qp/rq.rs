@@ -15,9 +15,9 @@ use crate::{
                 self,
                 Sge, //
             },
+            Customer,
             MmapEntry,
             RingMem,
-            Ucontext,
             UserRing, //
         },
         sync::SpinLockIrq, //
@@ -80,10 +80,10 @@ pub(crate) struct RecvRing {
 }
 
 impl RecvRing {
-    /// A ring for `wrs` requests, and its mapping if `ctx` wants one.
+    /// A ring for `wrs` requests, and its mapping if `user` wants one.
     pub(crate) fn new(
         wrs: u32,
-        ctx: Option<&Ucontext<Siw>>,
+        user: Option<Customer<'_, Siw>>,
     ) -> Result<(Self, u32, Option<MmapEntry>)> {
         let size = wrs.next_power_of_two();
         let mem = RingMem::new(size as usize * size_of::<abi::Rqe>())?;
@@ -92,7 +92,7 @@ impl RecvRing {
             get: 0,
             put: 0,
         };
-        let entry = ctx.map(|ctx| MmapEntry::new(ctx, mem)).transpose()?;
+        let entry = user.map(|user| MmapEntry::new(user, mem)).transpose()?;
         Ok((ring, size, entry))
     }
 
@@ -156,13 +156,13 @@ impl Rq {
     /// verbs ignore the queue pair's own).
     pub(crate) fn new(
         pd: PdId,
-        ctx: Option<&Ucontext<Siw>>,
+        user: Option<Customer<'_, Siw>>,
         srq: Option<&SrqObj>,
         wrs: u32,
         max_sge: u32,
     ) -> Result<impl PinInit<Self> + use<>> {
         let (own, size, entry) = if srq.is_none() && wrs > 0 {
-            let (ring, size, entry) = RecvRing::new(wrs, ctx)?;
+            let (ring, size, entry) = RecvRing::new(wrs, user)?;
             (Some(ring), size, entry)
         } else {
             (None, 0, None)

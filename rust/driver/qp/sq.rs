@@ -18,9 +18,9 @@ use crate::{
             self,
             abi,
             send_flags,
+            Customer,
             MmapEntry,
             RingMem,
-            Ucontext,
             UserRing, //
         },
         sync::SpinLockIrq, //
@@ -226,20 +226,20 @@ pub(crate) struct Sq {
 impl Sq {
     /// A queue for `wrs` requests.
     pub(crate) fn new(
-        ctx: Option<&Ucontext<Siw>>,
+        user: Option<Customer<'_, Siw>>,
         wrs: u32,
         max_sge: u32,
         sig_all: bool,
     ) -> Result<impl PinInit<Self>> {
         let size = wrs.next_power_of_two();
         let mut slots = VVec::new();
-        let user = match ctx {
-            Some(ctx) => {
+        let user = match user {
+            Some(user) => {
                 let mem = RingMem::new(size as usize * size_of::<abi::Sqe>())?;
                 Some(UserSq {
                     ring: UserRing::new(mem.clone(), 0, size)?,
                     get: Atomic::new(0),
-                    entry: MmapEntry::new(ctx, mem)?,
+                    entry: MmapEntry::new(user, mem)?,
                 })
             }
             None => {

@@ -28,6 +28,7 @@ use crate::{
             self,
             abi,
             access,
+            Customer,
             QpAttr,
             QpCap,
             QpInfo,
@@ -35,7 +36,6 @@ use crate::{
             QpState,
             RecvWrs,
             SendWrs,
-            Ucontext,
             Udata, //
         }, //
     },
@@ -56,7 +56,7 @@ use kernel::{
 /// `create_qp`, first half.
 pub(crate) fn create(
     pd: &rdma::Pd<Siw>,
-    ctx: Option<&Ucontext<Siw>>,
+    user: Option<Customer<'_, Siw>>,
     attr: &QpInitAttr<'_, Siw>,
 ) -> Result<impl PinInit<Qp, Error>> {
     if attr.create_flags() != 0 || !attr.is_rc() {
@@ -76,8 +76,8 @@ pub(crate) fn create(
     let scq = CqRef::from(attr.send_cq().ok_or(EINVAL)?);
     let rcq = CqRef::from(attr.recv_cq().ok_or(EINVAL)?);
     let counted = Count::take(pd.dev(), |dev| &dev.counts.qp, limits::QP)?;
-    let sq = Sq::new(ctx, cap.max_send_wr, cap.max_send_sge, sig_all)?;
-    let rq = Rq::new(pd.id, ctx, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
+    let sq = Sq::new(user, cap.max_send_wr, cap.max_send_sge, sig_all)?;
+    let rq = Rq::new(pd.id, user, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
     let dev = pd.dev().clone();
     let pd = pd.id;
     let entries = cap.max_send_wr.next_power_of_two();

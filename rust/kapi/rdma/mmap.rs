@@ -9,12 +9,13 @@ use kernel::{
     ffi,
     prelude::*,
     sync::Arc,
+    task::might_sleep,
     types::Opaque, //
 };
 
 use super::{
     abi,
-    object::Ucontext,
+    object::Customer,
     ops::Driver, //
 };
 use crate::kapi::bindings::{
@@ -92,11 +93,12 @@ struct Inner {
     mem: Arc<RingMem>,
 }
 
-/// An offer to a user context to map a [`RingMem`]. Dropping it withdraws the offer; what is
-/// mapped stays.
+/// An offer to a user context to map a [`RingMem`]. Dropping it withdraws the offer, and may sleep;
+/// what is mapped stays.
 ///
-/// It must be dropped while the context exists. The payload of an object that the user owns is the
-/// place for it: the core destroys the objects first.
+/// It must be dropped while the context exists, which it cannot hold: the context goes when the
+/// last object of its user is gone. Hence it is for the payload of an object that is being made for
+/// a user, see [`Customer`]: the core destroys the objects first.
 ///
 /// # Invariants
 ///
@@ -112,8 +114,8 @@ unsafe impl Send for MmapEntry {}
 unsafe impl Sync for MmapEntry {}
 
 impl MmapEntry {
-    /// Offers `mem` to `ctx`. May sleep.
-    pub(crate) fn new<D: Driver>(ctx: &Ucontext<D>, mem: Arc<RingMem>) -> Result<MmapEntry> {
+    /// Offers `mem` to the user an object is made for. May sleep.
+    pub(crate) fn new<D: Driver>(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<MmapEntry> {
         let len = mem.len();
         let inner = KBox::new(
             Inner {
@@ -128,7 +130,7 @@ impl MmapEntry {
         // SAFETY: The context is live, the entry is zeroed and stays where it is.
         let ret = unsafe {
             bindings::rdma_user_mmap_entry_insert_range(
-                ctx.as_raw(),
+                user.ucontext().as_raw(),
                 entry,
                 len,
                 FIRST_PGOFF,
@@ -155,6 +157,7 @@ impl MmapEntry {
 
 impl Drop for MmapEntry {
     fn drop(&mut self) {
+        might_sleep();
         // SAFETY: The reference that this gives up is held by the type invariants.
         unsafe { bindings::rdma_user_mmap_entry_remove(self.entry.as_ptr()) };
     }

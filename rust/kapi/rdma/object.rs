@@ -301,13 +301,30 @@ impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
         unsafe { Device::from_raw(dev) }
     }
 
-    /// The context of the user who asks for the object; none for a kernel consumer.
-    pub(crate) fn ucontext(&self) -> Option<&'a Ucontext<D>> {
+    /// The user who asks for the object; none for a kernel consumer.
+    pub(crate) fn customer(&self) -> Option<Customer<'a, D>> {
         if self.ucontext.is_null() {
             return None;
         }
         // SAFETY: It is live during `'a` by the requirements of `from_raw`.
-        Some(unsafe { Ucontext::from_raw(self.ucontext) })
+        Some(Customer(unsafe { Ucontext::from_raw(self.ucontext) }))
+    }
+}
+
+/// The user an object is being made for. There is none but while that goes on.
+pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
+
+impl<D: Driver> Clone for Customer<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for Customer<'_, D> {}
+
+impl<'a, D: Driver> Customer<'a, D> {
+    pub(super) fn ucontext(&self) -> &'a Ucontext<D> {
+        self.0
     }
 }
 
