@@ -378,6 +378,53 @@ static void death_client(const char *host)
 	release(id);
 }
 
+/*
+ * An accepted id is accepted and rejected once more, at once: that must fail, and
+ * neither stop iw_cm (BUG_ON) nor lose a reference to the QP (no end of release()).
+ */
+#define ROUNDS 20
+
+static void twice_server(const char *host)
+{
+	struct rdma_cm_id *id, *listen = listener(host);
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rdma_conn_param p = param(2, 0);
+		struct ibv_qp *qp;
+
+		id = requested(1, 0);
+		create_qp(id);
+		qp = id->qp;
+		p.qp_num = qp->qp_num;
+		must(rdma_accept(id, &p));
+		/* Without the QP the library asks the kernel right away. */
+		id->qp = NULL;
+		if (!(i % 2) && !rdma_accept(id, &p))
+			die("accepted twice");
+		if (!rdma_reject(id, NULL, 0))
+			die("rejected what was accepted");
+		id->qp = qp;
+		swallow(RDMA_CM_EVENT_ESTABLISHED);
+		swallow(RDMA_CM_EVENT_DISCONNECTED);
+		release(id);
+	}
+	must(rdma_destroy_id(listen));
+}
+
+static void twice_client(const char *host)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rdma_cm_id *id = resolved(host);
+		struct rdma_conn_param p = param(1, 0);
+
+		must(rdma_connect(id, &p));
+		swallow(RDMA_CM_EVENT_ESTABLISHED);
+		must(rdma_disconnect(id));
+		swallow(RDMA_CM_EVENT_DISCONNECTED);
+		release(id);
+	}
+}
+
 static void nothing(const char *host)
 {
 	(void)host;
@@ -393,6 +440,7 @@ static const struct {
 	{ "tcp", tcp_server, tcp_client },
 	{ "intruder", intruder_server, intruder_client },
 	{ "death", death_server, death_client },
+	{ "twice", twice_server, twice_client },
 };
 
 int main(int argc, char **argv)
