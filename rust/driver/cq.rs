@@ -425,6 +425,10 @@ impl CqObj {
             cq.counted.dev().qps.for_each(|_, qp| {
                 if qp.scq.id() == id || qp.rcq.id() == id {
                     qp.fail(Cause::Local(ProtocolError::LocalCatastrophic));
+                    // A connection, if there is one, is torn down and the rest flushed with it.
+                    if qp.link.lock().is_none() {
+                        qp.abandon();
+                    }
                 }
             });
         };

@@ -40,10 +40,14 @@ use crate::{
         }, //
     },
 };
-use iwarp::qp_fsm::{
-    Actions,
-    Event,
-    State, //
+use iwarp::{
+    error::TermCode,
+    qp_fsm::{
+        Actions,
+        Event,
+        State, //
+    },
+    wire::terminate::Terminate, //
 };
 use kernel::{
     prelude::*,
@@ -135,34 +139,41 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         Some(QpState::Err) => State::Error,
     };
     let actions = qp.step(Event::Modify(state))?;
-    if state == State::Error {
-        // What is posted from now on is accepted and flushed with the rest.
-        qp.advance(Phase::Terminating);
-    }
     let how = if actions.contains(Actions::SEND_TERMINATE) {
+        // The user says that something is broken here, but not what (RFC 5040 8.2).
+        if qp.advance(Phase::Terminating) {
+            *qp.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
+        }
         Teardown::Terminate
     } else if actions.contains(Actions::ABORT) {
         // The user may have seen its Sends complete: what TCP has gets a moment to arrive.
         Teardown::Local
     } else if actions.contains(Actions::CLOSE_GRACEFUL) {
         Teardown::Graceful
+    } else if state == State::Error {
+        Teardown::Local
     } else {
-        if state == State::Error && qp.link.lock().is_none() {
-            qp.enter_error();
-            qp.flush();
-        }
         return Ok(());
     };
+    if state == State::Error {
+        // What is posted from now on is accepted and flushed with the rest.
+        qp.advance(Phase::Terminating);
+    }
     let endpoint = qp.link.lock().clone();
     match endpoint {
         Some(endpoint) => endpoint.request_teardown(how),
-        // It went meanwhile; what it left is ours.
-        None => {
-            qp.enter_error();
-            qp.flush();
-        }
+        None => qp.abandon(),
     }
     Ok(())
+}
+
+impl QpObj {
+    /// The end of a queue pair that has no connection, whose teardown would see to it: never had
+    /// one, or it has just gone. Process context.
+    pub(crate) fn abandon(&self) {
+        self.enter_error();
+        self.flush();
+    }
 }
 
 /// `query_qp`.
