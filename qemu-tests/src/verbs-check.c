@@ -1,0 +1,683 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks of the verbs that perftest and pyverbs lack: events, arming, flush, queries,
+ * overrun queues, and what must not be accessed. Both ends are in this process. Run
+ * as "verbs-check ADDRESS [TEST]", with an address of a siw device of this machine.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#define PORT "7472"
+#define SIZE 65536
+
+#define die(...)                                                    \
+	do {                                                        \
+		fprintf(stderr, "%s:%d: ", __func__, __LINE__);     \
+		fprintf(stderr, __VA_ARGS__);                       \
+		fprintf(stderr, "\n");                              \
+		exit(1);                                            \
+	} while (0)
+#define must(what)                                                  \
+	do {                                                        \
+		if (what)                                           \
+			die("%s: %s", #what, strerror(errno));      \
+	} while (0)
+#define expect(what)                                                \
+	do {                                                        \
+		if (!(what))                                        \
+			die("not so: %s", #what);                   \
+	} while (0)
+
+static const char *address;
+
+/* One end of a connection. */
+struct end {
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_srq *srq;
+	struct ibv_mr *mr;
+	char *buf;
+};
+
+struct shape {
+	int sends, recvs, cqe, access, srq;
+	bool sig_all, one_cq;
+};
+
+static const struct shape usual = {
+	.sends = 32, .recvs = 32, .cqe = 128,
+	.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+};
+
+static void furnish(struct end *e, struct rdma_cm_id *id, const struct shape *s)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC, .sq_sig_all = s->sig_all,
+		.cap = { .max_send_wr = s->sends, .max_recv_wr = s->recvs,
+			 .max_send_sge = 6, .max_recv_sge = 6, .max_inline_data = 80 },
+	};
+
+	e->id = id;
+	must(!(e->pd = ibv_alloc_pd(id->verbs)));
+	must(!(e->channel = ibv_create_comp_channel(id->verbs)));
+	must(!(e->scq = ibv_create_cq(id->verbs, s->cqe, NULL, e->channel, 0)));
+	e->rcq = e->scq;
+	if (!s->one_cq)
+		must(!(e->rcq = ibv_create_cq(id->verbs, s->cqe, NULL, e->channel, 0)));
+	if (s->srq) {
+		struct ibv_srq_init_attr srq = { .attr = { .max_wr = s->srq, .max_sge = 1 } };
+
+		must(!(e->srq = ibv_create_srq(e->pd, &srq)));
+		attr.srq = e->srq;
+	}
+	attr.send_cq = e->scq;
+	attr.recv_cq = e->rcq;
+	must(rdma_create_qp(id, e->pd, &attr));
+	must(!(e->buf = calloc(1, SIZE)));
+	must(!(e->mr = ibv_reg_mr(e->pd, e->buf, SIZE, s->access)));
+}
+
+static struct rdma_cm_event *event_of(struct rdma_event_channel *ec, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *ev;
+
+	must(rdma_get_cm_event(ec, &ev));
+	if (ev->event != type)
+		die("%s (%d) in place of %s", rdma_event_str(ev->event), ev->status,
+		    rdma_event_str(type));
+	return ev;
+}
+
+struct pair {
+	struct rdma_event_channel *ec[2];
+	struct rdma_cm_id *listener;
+	struct end a, b; /* b accepted */
+};
+
+static void connect_pair(struct pair *p, const struct shape *sa, const struct shape *sb)
+{
+	struct rdma_conn_param param = { .responder_resources = 8, .initiator_depth = 8 };
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *addr;
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *ev;
+
+	memset(p, 0, sizeof(*p));
+	for (int i = 0; i < 2; i++)
+		must(!(p->ec[i] = rdma_create_event_channel()));
+	must(rdma_getaddrinfo(address, PORT, &hints, &addr));
+	must(rdma_create_id(p->ec[1], &p->listener, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(p->listener, addr->ai_dst_addr));
+	must(rdma_listen(p->listener, 8));
+	must(rdma_create_id(p->ec[0], &id, NULL, RDMA_PS_TCP));
+	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 5000));
+	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ADDR_RESOLVED));
+	must(rdma_resolve_route(id, 5000));
+	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ROUTE_RESOLVED));
+	furnish(&p->a, id, sa);
+	must(rdma_connect(id, &param));
+	ev = event_of(p->ec[1], RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = ev->id;
+	rdma_ack_cm_event(ev);
+	furnish(&p->b, id, sb);
+	must(rdma_accept(id, &param));
+	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ESTABLISHED));
+	rdma_ack_cm_event(event_of(p->ec[1], RDMA_CM_EVENT_ESTABLISHED));
+	rdma_freeaddrinfo(addr);
+}
+
+static void strip(struct end *e)
+{
+	struct rdma_cm_id *id = e->id;
+
+	rdma_destroy_qp(id);
+	if (e->mr)
+		must(ibv_dereg_mr(e->mr));
+	if (e->srq)
+		must(ibv_destroy_srq(e->srq));
+	must(ibv_destroy_cq(e->scq));
+	if (e->rcq != e->scq)
+		must(ibv_destroy_cq(e->rcq));
+	must(ibv_destroy_comp_channel(e->channel));
+	must(ibv_dealloc_pd(e->pd));
+	free(e->buf);
+}
+
+static void disconnect_pair(struct pair *p)
+{
+	struct rdma_cm_event *ev;
+
+	strip(&p->a);
+	strip(&p->b);
+	/* DISCONNECTED may have come to either side. */
+	for (int i = 0; i < 2; i++) {
+		struct pollfd pfd = { .fd = p->ec[i]->fd, .events = POLLIN };
+
+		while (poll(&pfd, 1, 0) > 0 && !rdma_get_cm_event(p->ec[i], &ev))
+			rdma_ack_cm_event(ev);
+	}
+	must(rdma_destroy_id(p->a.id));
+	must(rdma_destroy_id(p->b.id));
+	must(rdma_destroy_id(p->listener));
+	for (int i = 0; i < 2; i++)
+		rdma_destroy_event_channel(p->ec[i]);
+}
+
+static int post_recv(struct end *e, uint64_t id, int offset, int len)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->buf + offset, .length = len, .lkey = e->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->id->qp, &wr, &bad);
+}
+
+static int post(struct end *e, enum ibv_wr_opcode op, uint64_t id, int len, int flags, struct ibv_mr *to)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->buf, .length = len, .lkey = e->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = flags }, *bad;
+
+	if (to) {
+		wr.wr.rdma.remote_addr = (uintptr_t)to->addr;
+		wr.wr.rdma.rkey = to->rkey;
+	}
+	return ibv_post_send(e->id->qp, &wr, &bad);
+}
+
+/* The next completion of CQ, or false after MS milliseconds. */
+static bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
+{
+	for (int i = 0; i <= ms; i++) {
+		int n = ibv_poll_cq(cq, 1, wc);
+
+		expect(n >= 0);
+		if (n)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+
+	if (!next_wc(cq, &wc, 5000))
+		die("no completion %d", (int)id);
+	if (wc.wr_id != id || wc.status != status)
+		die("completion %d: %s in place of %d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status),
+		    (int)id, ibv_wc_status_str(status));
+}
+
+static bool cq_event(struct end *e, int ms)
+{
+	struct pollfd pfd = { .fd = e->channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	if (poll(&pfd, 1, ms) <= 0)
+		return false;
+	must(ibv_get_cq_event(e->channel, &cq, &context));
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+/* Whether an asynchronous event TYPE comes within MS milliseconds; others are passed over. */
+static bool async_event(struct ibv_context *context, enum ibv_event_type type, int ms)
+{
+	struct pollfd pfd = { .fd = context->async_fd, .events = POLLIN };
+	struct ibv_async_event ev;
+
+	while (poll(&pfd, 1, ms) > 0) {
+		must(ibv_get_async_event(context, &ev));
+		ibv_ack_async_event(&ev);
+		if (ev.event_type == type)
+			return true;
+	}
+	return false;
+}
+
+static enum ibv_qp_state state(struct end *e)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	must(ibv_query_qp(e->id->qp, &attr, IBV_QP_STATE, &init));
+	return attr.qp_state;
+}
+
+static bool becomes(struct end *e, enum ibv_qp_state want)
+{
+	for (int i = 0; i < 5000; i++, usleep(1000))
+		if (state(e) == want)
+			return true;
+	return false;
+}
+
+static void to_error(struct end *e)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	must(ibv_modify_qp(e->id->qp, &attr, IBV_QP_STATE));
+}
+
+/* The initiator's first message, so that both may send. */
+static void settle(struct pair *p)
+{
+	must(post_recv(&p->b, 1, 0, 64));
+	must(post(&p->a, IBV_WR_SEND, 1, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p->a.scq, 1, IBV_WC_SUCCESS);
+	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+}
+
+static void test_arm(void)
+{
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	for (int i = 0; i < 4; i++)
+		must(post_recv(&p.b, i, 0, 64));
+	must(ibv_req_notify_cq(p.b.rcq, 1));
+	must(post(&p.a, IBV_WR_SEND, 0, 8, 0, NULL));
+	expect(!cq_event(&p.b, 300));
+	expect_wc(p.b.rcq, 0, IBV_WC_SUCCESS);
+	must(post(&p.a, IBV_WR_SEND, 0, 8, IBV_SEND_SOLICITED, NULL));
+	expect(cq_event(&p.b, 5000));
+	expect_wc(p.b.rcq, 1, IBV_WC_SUCCESS);
+	/* One event for one arming. */
+	must(post(&p.a, IBV_WR_SEND, 0, 8, IBV_SEND_SOLICITED, NULL));
+	expect_wc(p.b.rcq, 2, IBV_WC_SUCCESS);
+	expect(!cq_event(&p.b, 300));
+	must(ibv_req_notify_cq(p.b.rcq, 0));
+	must(post(&p.a, IBV_WR_SEND, 0, 8, 0, NULL));
+	expect(cq_event(&p.b, 5000));
+	expect_wc(p.b.rcq, 3, IBV_WC_SUCCESS);
+	/* A failed completion wakes those who wait for solicited ones. */
+	must(post_recv(&p.b, 9, 0, 64));
+	must(ibv_req_notify_cq(p.b.rcq, 1));
+	to_error(&p.b);
+	expect(cq_event(&p.b, 5000));
+	expect_wc(p.b.rcq, 9, IBV_WC_WR_FLUSH_ERR);
+	disconnect_pair(&p);
+}
+
+static void test_signal(void)
+{
+	struct shape all = usual;
+	struct ibv_wc wc;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	for (int i = 0; i < 8; i++) {
+		must(post_recv(&p.b, i, 0, 64));
+		must(post(&p.a, IBV_WR_SEND, i, 8, i == 7 ? IBV_SEND_SIGNALED : 0, NULL));
+	}
+	expect_wc(p.a.scq, 7, IBV_WC_SUCCESS);
+	expect(!next_wc(p.a.scq, &wc, 50));
+	disconnect_pair(&p);
+
+	all.sig_all = true;
+	connect_pair(&p, &all, &usual);
+	for (int i = 0; i < 8; i++) {
+		must(post_recv(&p.b, i, 0, 64));
+		must(post(&p.a, IBV_WR_SEND, i, 8, 0, NULL));
+		expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
+	}
+	disconnect_pair(&p);
+}
+
+static void test_inline(void)
+{
+	struct ibv_sge sges[6];
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = sges, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	for (int i = 0; i < 256; i++)
+		p.a.buf[i] = i;
+	/* Inline payload of every length; its keys do not matter. */
+	for (int len = 0; len <= 80; len += 8) {
+		must(post_recv(&p.b, len, 1000, 200));
+		sges[0] = (struct ibv_sge){ .addr = (uintptr_t)p.a.buf, .length = len, .lkey = 77 };
+		wr.wr_id = len;
+		wr.num_sge = 1;
+		wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+		must(ibv_post_send(p.a.id->qp, &wr, &bad));
+		expect_wc(p.a.scq, len, IBV_WC_SUCCESS);
+		expect(next_wc(p.b.rcq, &wc, 5000) && wc.byte_len == (unsigned int)len);
+		expect(!memcmp(p.b.buf + 1000, p.a.buf, len));
+	}
+	sges[0].length = 81;
+	expect(ibv_post_send(p.a.id->qp, &wr, &bad));
+	/* Six elements gathered, one of them empty. */
+	must(post_recv(&p.b, 6, 1000, 200));
+	for (int i = 0; i < 6; i++)
+		sges[i] = (struct ibv_sge){ .addr = (uintptr_t)p.a.buf + 10 * i, .length = i, .lkey = p.a.mr->lkey };
+	wr.wr_id = 6;
+	wr.num_sge = 6;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	must(ibv_post_send(p.a.id->qp, &wr, &bad));
+	expect_wc(p.a.scq, 6, IBV_WC_SUCCESS);
+	expect(next_wc(p.b.rcq, &wc, 5000) && wc.byte_len == 15);
+	for (int i = 0, at = 1000; i < 6; at += i++)
+		expect(!memcmp(p.b.buf + at, p.a.buf + 10 * i, i));
+	disconnect_pair(&p);
+}
+
+static void test_query(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	must(ibv_query_qp(p.a.id->qp, &attr, IBV_QP_STATE | IBV_QP_CAP | IBV_QP_MAX_QP_RD_ATOMIC |
+			  IBV_QP_MAX_DEST_RD_ATOMIC, &init));
+	expect(attr.qp_state == IBV_QPS_RTS);
+	expect(attr.cap.max_send_wr >= 32 && attr.cap.max_recv_wr >= 32);
+	expect(attr.cap.max_send_sge == 6 && attr.cap.max_recv_sge == 6);
+	expect(attr.cap.max_inline_data == 80);
+	expect(attr.max_rd_atomic == 8 && attr.max_dest_rd_atomic == 8);
+	expect(init.qp_type == IBV_QPT_RC && !init.sq_sig_all);
+	to_error(&p.a);
+	expect(state(&p.a) == IBV_QPS_ERR);
+	expect(becomes(&p.b, IBV_QPS_ERR));
+	disconnect_pair(&p);
+}
+
+/* What is posted before and after the end is flushed, in order. */
+static void test_flush(void)
+{
+	struct pair p;
+
+	for (int round = 0; round < 2; round++) {
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		for (int i = 0; i < 10; i++)
+			must(post_recv(&p.b, i, 0, 64));
+		if (round)
+			to_error(&p.b);
+		else
+			must(rdma_disconnect(p.a.id));
+		expect(becomes(&p.b, IBV_QPS_ERR));
+		for (int i = 0; i < 10; i++)
+			expect_wc(p.b.rcq, i, IBV_WC_WR_FLUSH_ERR);
+		for (int i = 0; i < 10; i++) {
+			must(post_recv(&p.b, 100 + i, 0, 64));
+			must(post(&p.b, IBV_WR_SEND, 200 + i, 8, 0, NULL));
+		}
+		for (int i = 0; i < 10; i++) {
+			expect_wc(p.b.rcq, 100 + i, IBV_WC_WR_FLUSH_ERR);
+			expect_wc(p.b.scq, 200 + i, IBV_WC_WR_FLUSH_ERR);
+		}
+		disconnect_pair(&p);
+	}
+}
+
+static void test_srq(void)
+{
+	struct ibv_srq_attr attr = { .srq_limit = 4 };
+	struct shape shared = usual;
+	struct pair p;
+
+	shared.srq = 16;
+	connect_pair(&p, &usual, &shared);
+	for (int i = 0; i < 16; i++)
+		must(post_recv(&p.b, i, 0, 64));
+	expect(post_recv(&p.b, 16, 0, 64));
+	must(ibv_modify_srq(p.b.srq, &attr, IBV_SRQ_LIMIT));
+	for (int i = 0; i < 12; i++) {
+		must(post(&p.a, IBV_WR_SEND, i, 8, IBV_SEND_SIGNALED, NULL));
+		expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
+		expect_wc(p.b.rcq, i, IBV_WC_SUCCESS);
+	}
+	expect(!async_event(p.b.id->verbs, IBV_EVENT_SRQ_LIMIT_REACHED, 100));
+	must(post(&p.a, IBV_WR_SEND, 12, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p.b.rcq, 12, IBV_WC_SUCCESS);
+	expect(async_event(p.b.id->verbs, IBV_EVENT_SRQ_LIMIT_REACHED, 5000));
+	attr.srq_limit = 17;
+	expect(ibv_modify_srq(p.b.srq, &attr, IBV_SRQ_LIMIT));
+	to_error(&p.b);
+	expect(async_event(p.b.id->verbs, IBV_EVENT_QP_LAST_WQE_REACHED, 5000));
+	disconnect_pair(&p);
+}
+
+static void test_overrun(void)
+{
+	struct shape small = usual;
+	struct pair p;
+
+	small.cqe = 4;
+	connect_pair(&p, &usual, &small);
+	for (int i = 0; i < 8; i++)
+		must(post_recv(&p.b, i, 0, 64));
+	for (int i = 0; i < 8; i++)
+		must(post(&p.a, IBV_WR_SEND, i, 8, 0, NULL));
+	expect(async_event(p.b.id->verbs, IBV_EVENT_CQ_ERR, 5000));
+	expect(becomes(&p.b, IBV_QPS_ERR));
+	expect(becomes(&p.a, IBV_QPS_ERR));
+	/* What was there before is intact. */
+	for (int i = 0; i < 4; i++)
+		expect_wc(p.b.rcq, i, IBV_WC_SUCCESS);
+	disconnect_pair(&p);
+}
+
+/* A work request with memory it may not use: it fails, nothing is sent, the rest is flushed. */
+static void test_local(void)
+{
+	struct ibv_wc wc;
+	struct pair p;
+
+	for (int round = 0; round < 4; round++) {
+		struct ibv_sge sge[2];
+		struct ibv_send_wr wr = { .wr_id = 5, .opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 2 }, *bad;
+		struct ibv_pd *pd;
+		struct ibv_mr *mr;
+
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		must(post_recv(&p.b, 2, 0, 64));
+		must(!(pd = ibv_alloc_pd(p.a.id->verbs)));
+		must(!(mr = ibv_reg_mr(pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE)));
+		sge[0] = (struct ibv_sge){ .addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey };
+		sge[1] = sge[0];
+		switch (round) {
+		case 0: /* no such key */
+			sge[1].lkey ^= 1;
+			break;
+		case 1: /* one byte too many */
+			sge[1].addr += SIZE - 7;
+			break;
+		case 2: /* another protection domain */
+			sge[1].lkey = mr->lkey;
+			break;
+		case 3: /* wraps */
+			sge[1].addr = -4ull;
+			break;
+		}
+		must(ibv_post_send(p.a.id->qp, &wr, &bad));
+		must(post(&p.a, IBV_WR_SEND, 6, 8, 0, NULL));
+		expect_wc(p.a.scq, 5, IBV_WC_LOC_PROT_ERR);
+		expect_wc(p.a.scq, 6, IBV_WC_WR_FLUSH_ERR);
+		expect(becomes(&p.a, IBV_QPS_ERR));
+		expect(next_wc(p.b.rcq, &wc, 5000) && wc.status == IBV_WC_WR_FLUSH_ERR);
+		must(ibv_dereg_mr(mr));
+		must(ibv_dealloc_pd(pd));
+		disconnect_pair(&p);
+	}
+}
+
+/* What a peer may not do: nothing is placed, both ends hear of it. */
+static void test_remote(void)
+{
+	static const struct {
+		enum ibv_wr_opcode op;
+		int access, key, offset;
+	} tests[] = {
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0, 0 },
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE, 0, 0 },
+		{ IBV_WR_RDMA_READ, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0, 0 },
+		{ IBV_WR_RDMA_READ, IBV_ACCESS_LOCAL_WRITE, 0, 0 },
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 1, 0 },
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 256, 0 },
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0, SIZE - 7 },
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0, -1 },
+		{ IBV_WR_RDMA_READ, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0, SIZE - 7 },
+	};
+
+	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		bool read = tests[i].op == IBV_WR_RDMA_READ;
+		struct shape shape = usual;
+		struct ibv_mr to;
+		struct ibv_wc wc;
+		struct pair p;
+
+		shape.access = tests[i].access;
+		connect_pair(&p, &usual, &shape);
+		settle(&p);
+		memset(p.a.buf, 0xaa, 64);
+		memset(p.b.buf, 0x55, SIZE);
+		to = *p.b.mr;
+		to.rkey ^= tests[i].key;
+		to.addr = (char *)to.addr + tests[i].offset;
+		must(post(&p.a, tests[i].op, 5, 8, IBV_SEND_SIGNALED, &to));
+		expect(next_wc(p.a.scq, &wc, 5000) && wc.wr_id == 5);
+		if (read && wc.status != IBV_WC_REM_ACCESS_ERR)
+			die("test %u: %s", i, ibv_wc_status_str(wc.status));
+		expect(becomes(&p.a, IBV_QPS_ERR) && becomes(&p.b, IBV_QPS_ERR));
+		if (!async_event(p.b.id->verbs, IBV_EVENT_QP_ACCESS_ERR, 5000))
+			die("test %u: no event", i);
+		for (int at = 0; at < SIZE; at++)
+			expect(p.b.buf[at] == 0x55);
+		if (read)
+			for (int at = 0; at < 64; at++)
+				expect(p.a.buf[at] == (char)0xaa);
+		disconnect_pair(&p);
+	}
+}
+
+/* A region that is gone is gone: for good, and for late arrivals. */
+static void test_dereg(void)
+{
+	struct ibv_mr to;
+	uint32_t *seen;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	must(!(seen = calloc(2000, sizeof(*seen))));
+	for (int i = 0; i < 2000; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE);
+
+		must(!mr);
+		seen[i] = mr->rkey;
+		expect(mr->rkey & 0xff);
+		for (int j = 0; j < i; j++)
+			expect(seen[j] != seen[i]);
+		must(ibv_dereg_mr(mr));
+	}
+	free(seen);
+	settle(&p);
+	/* Writes may be under way when the region goes, and one comes later. */
+	to = *p.b.mr;
+	for (int i = 0; i < 16; i++)
+		must(post(&p.a, IBV_WR_RDMA_WRITE, i, SIZE, 0, &to));
+	must(ibv_dereg_mr(p.b.mr));
+	p.b.mr = NULL;
+	memset(p.b.buf, 0x55, SIZE);
+	post(&p.a, IBV_WR_RDMA_WRITE, 16, SIZE, 0, &to);
+	expect(becomes(&p.a, IBV_QPS_ERR) && becomes(&p.b, IBV_QPS_ERR));
+	for (int at = 0; at < SIZE; at++)
+		expect(p.b.buf[at] == 0x55);
+	disconnect_pair(&p);
+}
+
+static void test_numbers(void)
+{
+	uint32_t before = 0;
+	struct pair p;
+
+	for (int i = 0; i < 20; i++) {
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		/* They go round, so one of twenty may be smaller. */
+		expect(p.a.id->qp->qp_num != before && p.b.id->qp->qp_num != p.a.id->qp->qp_num);
+		before = p.a.id->qp->qp_num;
+		/* Left unpolled, and not to turn up as another's. */
+		must(post(&p.a, IBV_WR_RDMA_WRITE, 99, 8, IBV_SEND_SIGNALED, p.b.mr));
+		disconnect_pair(&p);
+	}
+}
+
+static void test_limits(void)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 1 } };
+	struct ibv_device_attr dev;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	must(ibv_query_device(p.a.id->verbs, &dev));
+	for (int i = 0; i < 7; i++) {
+		struct ibv_qp_init_attr attr = {
+			.qp_type = IBV_QPT_RC, .send_cq = p.a.scq, .recv_cq = p.a.rcq,
+			.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		struct ibv_qp *qp;
+		int error = EINVAL;
+
+		switch (i) {
+		case 0: attr.cap.max_send_wr = dev.max_qp_wr + 1; break;
+		case 1: attr.cap.max_recv_wr = dev.max_qp_wr + 1; break;
+		case 2: attr.cap.max_send_sge = dev.max_sge + 1; break;
+		case 3: attr.cap.max_recv_sge = dev.max_sge + 1; break;
+		case 4: attr.cap.max_inline_data = 81; break;
+		case 5: attr.cap.max_send_wr = 0; break;
+		case 6: attr.qp_type = IBV_QPT_UD; error = EOPNOTSUPP; break;
+		}
+		errno = 0;
+		qp = ibv_create_qp(p.a.pd, &attr);
+		if (qp || errno != error)
+			die("QP %d: %s", i, strerror(errno));
+	}
+	srq.attr.max_sge = dev.max_srq_sge + 1;
+	expect(!ibv_create_srq(p.a.pd, &srq));
+	expect(!ibv_create_cq(p.a.id->verbs, dev.max_cqe + 1, NULL, NULL, 0));
+	expect(!ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_REMOTE_WRITE));
+	expect(!ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+	expect(!ibv_reg_mr(p.a.pd, NULL, SIZE, IBV_ACCESS_LOCAL_WRITE));
+	disconnect_pair(&p);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
+	{ "flush", test_flush }, { "srq", test_srq }, { "overrun", test_overrun }, { "local", test_local },
+	{ "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers }, { "limits", test_limits },
+};
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc < 2)
+		die("usage: %s ADDRESS [TEST]", argv[0]);
+	address = argv[1];
+	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+		if (argc < 3 || !strcmp(argv[2], tests[i].name)) {
+			printf("%s\n", tests[i].name);
+			tests[i].run();
+		}
+	return 0;
+}
