@@ -28,8 +28,8 @@ module! {
             description: "MPA revision to start connections with: 2 or 1",
         },
         peer_to_peer: u32 {
-            default: 1,
-            description: "1: send the first message (RTR) when connecting, so that both sides may send first",
+            default: 0,
+            description: "1: send the first message (RTR) when connecting, so that the other side may send at once",
         },
     },
 }

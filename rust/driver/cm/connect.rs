@@ -10,7 +10,8 @@ use super::super::{
 };
 use super::{
     endpoint::{
-        shown, Endpoint, Handshake, Inner, Owed, Stage, State, CONNECT_MS, REPLY_MS, RTR_MS,
+        shown, Endpoint, Handshake, Inner, Owed, Stage, State, CONNECT_MS, HOLD_MS, REPLY_MS,
+        RTR_MS,
     },
     mpa_io::{self, Progress},
     teardown::End,
@@ -359,10 +360,8 @@ impl Endpoint {
         inner.hs = Handshake::None;
         inner.cm_id = Some(id);
         inner.state = State::Up;
-        match est.rtr {
-            Rtr::Expect(_) => self.arm(inner, RTR_MS),
-            _ => self.disarm(inner),
-        }
+        inner.rtr_due = matches!(est.rtr, Rtr::Expect(_));
+        self.arm(inner, if inner.rtr_due { RTR_MS } else { HOLD_MS });
         self.go_live();
         Ok(())
     }

@@ -47,6 +47,11 @@ pub(super) const REQUEST_MS: Msecs = 10_000;
 pub(super) const ACCEPT_MS: Msecs = 60_000;
 /// Time for the first FPDU when an RTR message was agreed.
 pub(super) const RTR_MS: Msecs = 10_000;
+/// How long a responder is silent at the most when no RTR message was agreed. RFC 5044 7.1.2 wants it
+/// silent until the first FPDU, but then a program whose accepting side speaks first waits for ever, and
+/// most programs know nothing of that rule. By now the initiator has read our reply and is no longer in
+/// the state that the rule protects.
+pub(super) const HOLD_MS: Msecs = 100;
 /// Pause before a request is offered again to a core whose backlog is full, and before a listener
 /// that ran out of memory looks again.
 pub(super) const RETRY_MS: Msecs = 50;
@@ -107,6 +112,8 @@ pub(super) struct Inner {
     pub(super) depth: (u8, u8),
     /// Jiffies at which the state has lasted too long.
     deadline: Option<Jiffies>,
+    /// An RTR message was agreed: the first FPDU has to come by the deadline.
+    pub(super) rtr_due: bool,
     offers: u32,
     /// The draining is of the short kind.
     pub(super) hurried: bool,
@@ -122,6 +129,7 @@ impl Inner {
             listener: None,
             depth: (0, 0),
             deadline: None,
+            rtr_due: false,
             offers: 0,
             hurried: false,
         }

@@ -145,10 +145,17 @@ impl Endpoint {
         }
         let event = match self.sock.state() {
             TcpState::Established => {
-                if self.expired(inner) {
+                if !self.expired(inner) {
+                    return false;
+                }
+                if inner.rtr_due {
                     self.dev.stats.inc(Counter::Timeouts);
                     self.close.lock().raise(Teardown::Abort(ETIMEDOUT));
                     return true;
+                }
+                self.disarm(inner);
+                if let Some(qp) = self.qp.as_ref() {
+                    qp.end_hold();
                 }
                 return false;
             }

@@ -46,6 +46,11 @@ impl QpObj {
         }
     }
 
+    /// Lets a responder transmit that has not heard from its peer yet. Any context.
+    pub(crate) fn end_hold(&self) {
+        self.wake_mover(Wake::Open);
+    }
+
     /// Has a datamover look at the QP.
     pub(super) fn wake_mover(&self, wake: Wake) {
         self.try_own(wake, false);

@@ -126,11 +126,11 @@ pub const fn kick(word: u32, wake: Wake, direct: bool) -> Step {
     }
     let start = match word & PHASE {
         DIRECT | RUNNING => return to(word | KICK, Action::None),
-        IDLE => matches!(wake, Wake::Post | Wake::ReadRequest),
+        IDLE => matches!(wake, Wake::Post | Wake::ReadRequest | Wake::Open),
         PAUSED_SPACE => matches!(wake, Wake::Space),
         // A fence holds the SQ only. Responses must flow, or two peers with full ORQs wait for each
         // other.
-        PAUSED_BLOCKED => matches!(wake, Wake::Unblock | Wake::ReadRequest),
+        PAUSED_BLOCKED => matches!(wake, Wake::Unblock | Wake::ReadRequest | Wake::Open),
         PAUSED_HOLD => matches!(wake, Wake::Open),
         _ => false,
     };
