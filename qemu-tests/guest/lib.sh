@@ -124,6 +124,8 @@ serve() {
 	shift 2
 	echo "+ $*"
 	for try in $(tries); do
+		# Not to take the last server's listener for this one's.
+		until_true 20 port_free "$port"
 		bounded "$@" &
 		pid=$!
 		until_true 60 listening_or_gone "$port" $pid
@@ -148,6 +150,7 @@ client() {
 	return 1
 }
 
+port_free() { ! ss -Htln | grep -q ":$1 "; }
 listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
 
 c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }

@@ -712,6 +712,17 @@ static void send_small(struct small *s, uint64_t wr_id, uint32_t len, int flags)
 	post_send(&s->link, &wr);
 }
 
+/* The connecting side speaks first: before, MPA keeps the other one silent. */
+static void hello(struct small *s)
+{
+	if (server) {
+		wait_for(&s->link, 0);
+	} else {
+		send_small(s, 99, 8, 0);
+		wait_for(&s->link, 99);
+	}
+}
+
 static void spin(struct link *l, uint64_t wr_id)
 {
 	struct ibv_wc wc;
@@ -796,6 +807,7 @@ static void invalidate_test(void)
 	struct ibv_send_wr wr;
 
 	open_small(&s, 4, NULL, NULL);
+	hello(&s);
 	if (server) {
 		fill(s.buf + 8192, 2, 0, 1000);
 		post_keyed(&s, 100, IBV_WR_RDMA_WRITE, 1000);
@@ -803,7 +815,7 @@ static void invalidate_test(void)
 		wait_for(&s.link, 100);
 		if (lets_go) {
 			wait_for(&s.link, 101);
-			wait_for(&s.link, 0); /* the client has looked */
+			wait_for(&s.link, 1); /* the client has looked */
 			fill(s.buf + 8192, 3, 0, 1000);
 			post_keyed(&s, 102, IBV_WR_RDMA_WRITE, 1000);
 		}
@@ -850,10 +862,11 @@ static void srq_test(void)
 
 	open_small(&s, 8, server ? make_srq : NULL, &srq);
 	if (server) {
+		wait_for(&s.link, 0);
 		must(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
 		send_small(&s, 100, 8, 0);
 		wait_for(&s.link, 100);
-		for (int i = 0; i < 7; i++) {
+		for (int i = 1; i < 7; i++) {
 			wait_for(&s.link, i);
 			check(s.buf + 64 * i, 30 + i, 0, 33, "send into a shared queue");
 		}
@@ -868,11 +881,12 @@ static void srq_test(void)
 		send_small(&s, 101, 8, 0);
 		wait_for(&s.link, 101);
 	} else {
-		wait_for(&s.link, 0);
 		for (int i = 0; i < 7; i++) {
 			fill(s.buf + BUF - 64, 30 + i, 0, 33);
 			send_small(&s, 100 + i, 33, 0);
 			wait_for(&s.link, 100 + i);
+			if (i == 0)
+				wait_for(&s.link, 0); /* the limit is set */
 		}
 		wait_for(&s.link, 1);
 	}
@@ -900,10 +914,13 @@ static void flush_test(void)
 	wait_for(&s.link, 100);
 	wait_for(&s.link, 0);
 	part(&s.link);
+	/* C siw takes no WRs any more, and can forget to flush those it has. */
+	if (c_siw)
+		goto out;
 	for (int i = 1; i < 20; i++)
 		want(wait_wc(&s.link), i, IBV_WC_WR_FLUSH_ERR);
 	must(ibv_query_qp(s.link.qp, &attr, IBV_QP_STATE, &init));
-	if (attr.qp_state != IBV_QPS_ERR && !c_siw)
+	if (attr.qp_state != IBV_QPS_ERR)
 		die("state %d after the end of the connection", attr.qp_state);
 	for (int i = 0; i < 3; i++) {
 		send_small(&s, 200 + i, 8, 0);
@@ -912,6 +929,7 @@ static void flush_test(void)
 		post_recv(&s.link, 300 + i, &sge, 1);
 		want(wait_wc(&s.link), 300 + i, IBV_WC_WR_FLUSH_ERR);
 	}
+out:
 	close_small(&s);
 }
 
@@ -950,6 +968,7 @@ static void forbidden(enum forbidden what)
 	struct ibv_sge sge;
 
 	open_small(&s, what == NO_RECEIVE && !server ? 0 : 4, NULL, NULL);
+	hello(&s);
 	if (server) {
 		sge = at(&s, 8192, 512);
 		wr = send_wr(100, &sge, 1);
@@ -967,13 +986,13 @@ static void forbidden(enum forbidden what)
 		post_send(&s.link, &wr);
 	}
 	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
-	if (server) {
+	if (server && !c_siw) {
 		for (int i = 1; i < 4; i++)
 			send_small(&s, 100 + i, 8, 0);
 		collect(&s, 100, 4);
 		if (what == READ_WRONG_KEY || what == READ_BEYOND_END)
 			check(s.buf + 8192, 1, 8192, 512, names[what]);
-	} else {
+	} else if (!server) {
 		check(s.buf + 256, 1, 256, BUF - 256, names[what]);
 		if (what != TOO_LONG)
 			check(s.buf, 1, 0, 256, names[what]);
@@ -997,6 +1016,7 @@ static void revoke_test(void)
 	struct ibv_wc wc;
 
 	open_small(&s, 4, NULL, NULL);
+	hello(&s);
 	if (server) {
 		for (unsigned int i = 0;; i++) {
 			memset(s.buf + 8192, i, 4096);
