@@ -44,6 +44,8 @@ struct Fifo {
     ring: Ring<Entry>,
     /// Stream bytes TCP has accepted.
     accepted: u64,
+    /// A work request has failed, so those behind it can only be flushed.
+    broken: bool,
     /// Somebody is posting; he looks at the head again before he leaves, so everybody else may go.
     busy: bool,
 }
@@ -63,6 +65,7 @@ impl Retire {
                 // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
                 ring: Ring::new(sq_size.saturating_add(1))?,
                 accepted: 0,
+                broken: false,
                 busy: false,
             }),
         })
@@ -70,7 +73,9 @@ impl Retire {
 
     /// A new stream: positions count from zero again.
     pub(super) fn restart(&self) {
-        self.fifo.lock().accepted = 0;
+        let mut fifo = self.fifo.lock();
+        fifo.accepted = 0;
+        fifo.broken = false;
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -154,7 +159,12 @@ impl Retire {
                 break;
             }
             let Some(entry) = fifo.ring.pop() else { break };
-            let status = entry.failed.unwrap_or(WcStatus::Success);
+            let status = match entry.failed {
+                Some(status) => status,
+                None if fifo.broken => WcStatus::WrFlushErr,
+                None => WcStatus::Success,
+            };
+            fifo.broken |= status != WcStatus::Success;
             if entry.wr.signalled || status != WcStatus::Success {
                 drop(fifo);
                 post(&entry.wr, status);
