@@ -334,11 +334,7 @@ impl Sq {
             rdma::SendOp::SendInv { rkey } => (SendOp::SendInv, 0, 0, rkey),
             rdma::SendOp::Write { raddr, rkey } => (SendOp::Write, rkey, raddr, 0),
             rdma::SendOp::Read { raddr, rkey } => (SendOp::Read, rkey, raddr, 0),
-            rdma::SendOp::ReadInv {
-                raddr,
-                rkey,
-                inv_rkey,
-            } => (SendOp::ReadInv, rkey, raddr, inv_rkey),
+            rdma::SendOp::ReadInv { raddr, rkey, .. } => (SendOp::ReadInv, rkey, raddr, 0),
             rdma::SendOp::LocalInv { rkey } => (SendOp::LocalInv, 0, 0, rkey),
             rdma::SendOp::RegMr { .. } => (SendOp::RegMr, 0, 0, 0),
             _ => return Err(EINVAL),
@@ -357,6 +353,11 @@ impl Sq {
             SendOp::Read | SendOp::ReadInv => {
                 let sges = Sges::new(wr.sges()).ok_or(EINVAL)?;
                 new.sges = read_sink(&sges).ok_or(EINVAL)?;
+                // The sink is what READ_WITH_INV invalidates, in all drivers: the core gives that
+                // key in `invalidate_rkey`, but then changes it (`rdma_rw_update_lkey`).
+                if let (SendOp::ReadInv, [sink]) = (op, new.sges.as_slice()) {
+                    new.inval = Stag(sink.lkey);
+                }
             }
             _ if flags & send_flags::INLINE != 0 => {
                 let mut buf = InlineBuf {

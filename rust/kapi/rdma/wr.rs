@@ -125,7 +125,6 @@ pub(crate) enum SendOp<'a, D: Driver> {
     ReadInv {
         raddr: u64,
         rkey: u32,
-        inv_rkey: u32,
     },
     LocalInv {
         rkey: u32,
@@ -176,12 +175,7 @@ impl<'a, D: Driver> SendWr<'a, D> {
             }
             bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => {
                 let (raddr, rkey) = rdma();
-                let inv_rkey = self.inv_rkey();
-                SendOp::ReadInv {
-                    raddr,
-                    rkey,
-                    inv_rkey,
-                }
+                SendOp::ReadInv { raddr, rkey }
             }
             bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
             bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInv {
