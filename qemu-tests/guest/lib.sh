@@ -126,6 +126,7 @@ serve() {
 	for try in $(tries); do
 		# Not to take the last server's listener for this one's.
 		until_true 20 port_free "$port"
+		export READY=$event-$try-again
 		bounded "$@" &
 		pid=$!
 		until_true 60 listening_or_gone "$port" $pid
@@ -143,6 +144,7 @@ client() {
 	echo "+ $*"
 	for try in $(tries); do
 		await "$event-$try"
+		export READY=$event-$try-again
 		rc=0
 		bounded "$@" || rc=$?
 		agree "$event-$try" $rc && return
@@ -157,7 +159,13 @@ c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
 tries() { if c_siw_here; then echo 1 2 3 4; else echo 1; fi; }
 
-bounded() { if c_siw_here; then timeout "${BOUND:-30}" "$@"; else "$@"; fi; }
+# bounded CMD...: within a time, with C siw. READY: see src/libsecond.c.
+bounded() {
+	local run=("$@")
+	case $1 in ib_*) run=(env LD_PRELOAD=/run/bin/libsecond.so "$@") ;; esac
+	! c_siw_here || run=(timeout "${BOUND:-30}" "${run[@]}")
+	"${run[@]}"
+}
 
 # agree NAME STATUS: with retries, whether the other side's half went well, too.
 agree() {
