@@ -8,21 +8,35 @@ use super::retire::Wr;
 use super::state::Phase;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
+use crate::kapi::context;
 use crate::kapi::rdma::QpEvent;
 use iwarp::error::WcStatus;
-use kernel::sync::atomic::{Acquire, Full};
+use kernel::sync::atomic::{Acquire, Full, Release};
+
+/// How often whoever flushes the queues of a program begins anew because the program has posted more.
+const ROUNDS: u32 = 8;
 
 impl QpObj {
-    /// The stream is dead: what is posted from now on is flushed. The socket is detached or there never was one. Sleeps.
+    /// The stream is dead: what was in progress, and what is posted from now on, is flushed. The socket is detached or there never was
+    /// one. Sleeps.
     pub(crate) fn enter_error(&self) {
         self.stop_tx();
+        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, which is nothing for his context.
+        let ours = self.stream.flushes.fetch_add(1, Full) == 0;
         self.advance(Phase::Error);
+        if ours {
+            self.flush_rounds();
+        }
     }
 
-    /// Flushes everything, and tells a consumer with a shared receive queue that it got its last completion. After
+    /// Sees to it that everything is flushed, and tells a consumer with a shared receive queue that it got its last completion. After
     /// [`Self::enter_error`]. Sleeps.
     pub(crate) fn flush(&self) {
         self.restart_flush();
+        // A poster may be at it. What is said next comes after his completions.
+        while self.stream.flushes.load(Acquire) != 0 {
+            context::msleep(1);
+        }
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
             self.event(QpEvent::LastWqeReached);
         }
@@ -36,10 +50,20 @@ impl QpObj {
         if self.phase() != Phase::Error || self.stream.flushes.fetch_add(1, Full) != 0 {
             return;
         }
-        loop {
+        self.flush_rounds();
+    }
+
+    /// Flushes until nobody wants more. `flushes` was made 1.
+    fn flush_rounds(&self) {
+        for round in 1u32.. {
             let due = self.stream.flushes.load(Acquire);
             self.flush_all();
             if self.stream.flushes.cmpxchg(due, 0, Full).is_ok() {
+                return;
+            }
+            // A program that never stops ringing gets no more of our time. The reaper finds what it has posted.
+            if self.is_user() && round >= ROUNDS {
+                self.stream.flushes.store(0, Release);
                 return;
             }
         }

@@ -9,8 +9,10 @@ use super::state::Phase;
 use super::tx::Wire;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
+use crate::kapi::context;
 use crate::kapi::net::{RxSock, SockView, Socket};
 use iwarp::tx_owner::{self, Action, Leave, Wake};
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
@@ -77,9 +79,18 @@ impl QpObj {
     /// A datamover's turn.
     pub(crate) fn run_mover(&self) {
         self.dev.stats.inc(Counter::MoverRuns);
+        if self.stream.starved.xchg(false, Full) {
+            context::msleep(1);
+        }
         if let Action::Run = self.stream.step(tx_owner::take) {
             self.run_in_process(TURN);
         }
+    }
+
+    /// There is no memory: has a datamover try again in a while.
+    pub(super) fn starve(&self) -> Leave {
+        self.stream.starved.store(true, Relaxed);
+        Leave::Budget
     }
 
     /// Offers to transmit (`direct`) or asks for a datamover; `true` if the caller now owns the transmit side.
@@ -132,7 +143,11 @@ impl QpObj {
                 Some(mut tx) => {
                     let why = tx.run(self, sk, &mut turn);
                     *self.stream.tx.lock() = Some(tx);
-                    why
+                    match why {
+                        // A note may have been left; its answer is for the next turn.
+                        Leave::Idle | Leave::Blocked if turn == 0 => Leave::Budget,
+                        why => why,
+                    }
                 }
                 None => Leave::Hold,
             };

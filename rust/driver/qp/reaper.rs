@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receive work requests a user program posts to a dead QP.
+//! Work requests a user program posts to a dead QP.
 //!
-//! They go into memory it maps and make no system call, so nobody would flush them. Until the QP is destroyed its ring is looked at now
-//! and then.
+//! Those for receive go into memory it maps and make no system call, so nobody would flush them. Until the QP is destroyed its rings are
+//! looked at now and then.
 
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::sync::SpinLockIrq;
@@ -73,9 +73,9 @@ impl WorkItem for Reaper {
 }
 
 impl QpObj {
-    /// Begins to look after the receive ring of a QP that has died, if it is one of a user's own. Sleeps.
+    /// Begins to look after the rings of a QP that has died, if a user program maps them. Sleeps.
     pub(super) fn start_reaper(&self) {
-        if !self.is_user() || self.rq.size() == 0 {
+        if !self.is_user() {
             return;
         }
         let reaper = &self.stream.reaper;

@@ -81,6 +81,8 @@ pub(crate) struct Stream {
     /// The Terminate we owe the peer.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
+    /// The last turn ended for want of memory.
+    pub(super) starved: Atomic<bool>,
     /// Flushes that are due; who makes it 1 does them.
     pub(super) flushes: Atomic<u32>,
     /// `LAST_WQE_REACHED` has been raised.
@@ -103,6 +105,7 @@ impl Stream {
             requests: Atomic::new(0),
             retire <- Retire::new(sq_size),
             owed <- new_spinlock_irq!(None),
+            starved: Atomic::new(false),
             flushes: Atomic::new(0),
             last_wqe: Atomic::new(0),
             mover: Mover::new()?,

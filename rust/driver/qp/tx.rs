@@ -84,8 +84,10 @@ enum Next {
     Local,
     /// Nothing to do.
     Idle,
-    /// The head of the SQ has to wait.
+    /// The head of the SQ has to wait for a response.
     Blocked,
+    /// The head of the SQ has to wait until something completes.
+    Crowded,
     /// The stream cannot go on.
     Broken(Cause),
 }
@@ -98,8 +100,13 @@ enum Filled {
     NoMemory,
     Idle,
     Blocked,
+    /// As many work requests are in progress as there can be.
+    Crowded,
     Broken(Cause),
 }
+
+/// What a look at the queues costs of a turn, if it sends less than that: he who rings the bell of an empty queue gets no endless turn.
+const LOOK: usize = 512;
 
 /// The transmitter of a stream.
 pub(super) struct TxCtx {
@@ -185,6 +192,7 @@ impl TxCtx {
                 }
             };
             qp.retire();
+            *budget = budget.saturating_sub(sent.max(LOOK));
             match filled {
                 Filled::Broken(cause) => {
                     qp.fail(cause);
@@ -196,15 +204,16 @@ impl TxCtx {
                     }
                     if sent == 0 && had != 0 {
                         // TCP has space but no memory. No callback will tell when there is some, so try again later.
-                        return Leave::Budget;
+                        return qp.starve();
                     }
                 }
                 Filled::Idle => return Leave::Idle,
                 Filled::Blocked => return Leave::Blocked,
-                Filled::NoMemory if sent == 0 => return Leave::Budget,
-                Filled::Full | Filled::NoMemory => {}
+                Filled::NoMemory if sent == 0 => return qp.starve(),
+                // Behind a Read; its response lets us go on.
+                Filled::Crowded if qp.stream.retire.is_full() => return Leave::Blocked,
+                Filled::Full | Filled::NoMemory | Filled::Crowded => {}
             }
-            *budget = budget.saturating_sub(sent);
             if *budget == 0 {
                 return Leave::Budget;
             }
@@ -241,6 +250,7 @@ impl TxCtx {
                     Next::Local => continue,
                     Next::Idle => return Filled::Idle,
                     Next::Blocked => return Filled::Blocked,
+                    Next::Crowded => return Filled::Crowded,
                     Next::Broken(cause) => return Filled::Broken(cause),
                 }
             }
@@ -336,7 +346,7 @@ impl TxCtx {
         match self.next_from_sq(qp) {
             // The SQ rests or waits; responses do not.
             Next::Idle if self.respond(qp) => Next::Message,
-            Next::Blocked if self.respond(qp) => Next::Message,
+            Next::Blocked | Next::Crowded if self.respond(qp) => Next::Message,
             next => next,
         }
     }
@@ -375,7 +385,7 @@ impl TxCtx {
             None => {
                 if qp.stream.retire.is_full() {
                     return match qp.sq.has_work() {
-                        true => Next::Blocked,
+                        true => Next::Crowded,
                         false => Next::Idle,
                     };
                 }
@@ -390,7 +400,7 @@ impl TxCtx {
                         });
                         // There was room, and only the owner fills it.
                         let Some(seq) = pushed else {
-                            return Next::Blocked;
+                            return Next::Crowded;
                         };
                         (wr, seq)
                     }
