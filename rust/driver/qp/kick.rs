@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 
 /// Bytes a turn may take: in process context, and where others have to wait for us.
 const TURN: usize = 256 * 1024;
-const SHORT_TURN: usize = 64 * 1024;
+const SHORT_TURN: usize = 128 * 1024;
 
 /// Who has posted.
 #[derive(Clone, Copy)]
