@@ -5,6 +5,7 @@
 //! It begins when nothing can be placed or sent any more. Work requests posted to a dead QP are flushed the same way.
 
 use super::retire::Wr;
+use super::sq::SendWr;
 use super::state::Phase;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
@@ -97,11 +98,12 @@ impl QpObj {
 
     fn flush_sq(&self) {
         // A program that goes on scribbling into its ring gets no more than a few laps of it.
+        let mut next = SendWr::empty();
         for _ in 0..self.sq.size().saturating_mul(4) {
-            let (id, op, status) = match self.sq.take() {
-                Ok(None) => return,
-                Ok(Some(wr)) => (wr.id, wr.op.wc(), WcStatus::WrFlushErr),
-                Err(bad) => (bad.id, bad.op, WcStatus::WrFlushErr),
+            let (id, op) = match self.sq.take(&mut next) {
+                Ok(false) => return,
+                Ok(true) => (next.id, next.op.wc()),
+                Err(bad) => (bad.id, bad.op),
             };
             self.dev.stats.inc(Counter::Flushed);
             let wr = Wr {
@@ -110,7 +112,7 @@ impl QpObj {
                 bytes: 0,
                 signalled: true,
             };
-            self.complete_send(&wr, status);
+            self.complete_send(&wr, WcStatus::WrFlushErr);
         }
     }
 

@@ -36,12 +36,17 @@ pub(crate) struct Sges {
 impl Sges {
     /// Copies a list; `None` if it is too long.
     pub(crate) fn new(list: &[Sge]) -> Option<Self> {
-        let mut sges = Self {
-            num: list.len(),
-            ..Default::default()
-        };
-        sges.list.get_mut(..list.len())?.copy_from_slice(list);
+        let mut sges = Self::default();
+        sges.set(list)?;
         Some(sges)
+    }
+
+    /// As [`Self::new`], in place.
+    pub(crate) fn set(&mut self, list: &[Sge]) -> Option<()> {
+        self.num = 0;
+        self.list.get_mut(..list.len())?.copy_from_slice(list);
+        self.num = list.len();
+        Some(())
     }
 
     /// The first `num` of an element's list; `None` if it says more than it can hold.

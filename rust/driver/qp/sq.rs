@@ -102,6 +102,11 @@ pub(crate) struct SendWr {
 }
 
 impl SendWr {
+    /// Room for one, see [`Sq::take`].
+    pub(crate) fn empty() -> Self {
+        Self::new(0, SendOp::Send)
+    }
+
     fn new(id: u64, op: SendOp) -> Self {
         Self {
             id,
@@ -138,27 +143,25 @@ fn user_op(opcode: u8) -> Option<SendOp> {
 }
 
 /// Makes a work request of a private copy of a user's element.
-fn parse(sqe: &abi::Sqe) -> Result<SendWr, BadSqe> {
+///
+/// In place, as it is too large to be handed from function to function for every small message.
+fn parse(sqe: &abi::Sqe, wr: &mut SendWr) -> Result<(), BadSqe> {
     let bad = |op: WcOp, status| BadSqe {
         id: sqe.id,
         op,
         status,
     };
     let op = user_op(sqe.opcode).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
-    let mut wr = SendWr {
-        signalled: sqe.flags & abi::wqe::SIGNALLED != 0,
-        fence: sqe.flags & abi::wqe::READ_FENCE != 0,
-        solicited: sqe.flags & abi::wqe::SOLICITED != 0,
-        ..SendWr::new(sqe.id, op)
-    };
-    match op {
-        SendOp::SendInv => wr.inval = Stag(sqe.rkey),
-        SendOp::Write | SendOp::Read => {
-            wr.remote_stag = Stag(sqe.rkey);
-            wr.remote_addr = sqe.raddr;
-        }
-        _ => (),
-    }
+    wr.id = sqe.id;
+    wr.op = op;
+    wr.signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
+    wr.fence = sqe.flags & abi::wqe::READ_FENCE != 0;
+    wr.solicited = sqe.flags & abi::wqe::SOLICITED != 0;
+    wr.inline = None;
+    // Which of the two it is the operation tells.
+    wr.inval = Stag(sqe.rkey);
+    wr.remote_stag = Stag(sqe.rkey);
+    wr.remote_addr = sqe.raddr;
     if sqe.flags & abi::wqe::INLINE != 0 && op != SendOp::Read {
         let [first, ..] = sqe.sge;
         let len = first.len as usize;
@@ -169,15 +172,17 @@ fn parse(sqe: &abi::Sqe) -> Result<SendWr, BadSqe> {
             bytes: *sqe.inline_bytes(),
             len,
         });
-        return Ok(wr);
+        return Ok(());
     }
-    wr.sges = Sges::of(sqe.num_sge, &sqe.sge)
-        .filter(|sges| sges.bytes().is_some())
+    sqe.sge
+        .get(..usize::from(sqe.num_sge))
+        .and_then(|list| wr.sges.set(list))
+        .and_then(|()| wr.sges.bytes())
         .ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
     if op == SendOp::Read {
         wr.sges = read_sink(&wr.sges).ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
     }
-    Ok(wr)
+    Ok(())
 }
 
 /// A Read Request names one sink (RFC 5040 4.4); a Read of nothing may come without any.
@@ -288,29 +293,32 @@ impl Sq {
         }
     }
 
-    /// Takes the next request. Any context, but one caller at a time.
+    /// Takes the next request into `wr`; `false` if there is none. Any context, but one caller at a time.
     ///
     /// The slot is freed here, not at completion: libsiw rings the doorbell only if the element
     /// before its new one is free, and takes the queue for busy otherwise. The barrier makes sure
     /// that one of the two sides sees the other: we its new element, or it our freed one.
-    pub(crate) fn take(&self) -> Result<Option<SendWr>, BadSqe> {
+    pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
         let Some(user) = &self.user else {
             let mut ring = self.kernel.lock();
             let get = ring.get;
-            let wr = ring.slot(get).and_then(Option::take);
-            if wr.is_some() {
-                ring.get = get.wrapping_add(1);
-            }
-            return Ok(wr);
+            let Some(next) = ring.slot(get).and_then(Option::take) else {
+                return Ok(false);
+            };
+            ring.get = get.wrapping_add(1);
+            drop(ring);
+            *wr = next;
+            return Ok(true);
         };
         let get = user.get.load(Relaxed);
         let Some(sqe) = user.ring.take(get, abi::wqe::VALID) else {
-            return Ok(None);
+            return Ok(false);
         };
         user.ring.set_flags(get, 0);
         smp_mb();
         user.get.store(get.wrapping_add(1), Relaxed);
-        parse(&sqe).map(Some)
+        parse(&sqe, wr)?;
+        Ok(true)
     }
 
     /// Posts a kernel consumer's request. Any context.

@@ -8,7 +8,7 @@
 
 use super::orq::Read;
 use super::retire::Wr;
-use super::sq::{BadSqe, InlineBuf, SendOp, SendWr};
+use super::sq::{BadSqe, SendOp, SendWr};
 use super::state::Phase;
 use super::stream::Cause;
 use crate::driver::payload::{encode, Encoded, Sgl};
@@ -55,7 +55,7 @@ impl Wire for RxSock<'_> {
 /// Where the payload of the current message comes from.
 enum Source {
     None,
-    Inline { data: InlineBuf, used: usize },
+    Inline { used: usize },
     Sges,
     Response { mem: MemRef, addr: u64 },
 }
@@ -116,7 +116,9 @@ pub(super) struct TxCtx {
     current: Option<Current>,
     sges: Sgl,
     /// A work request that was taken from the SQ and waits for a fence or for a place in the ORQ.
-    waiting: Option<(SendWr, u32)>,
+    waiting: Option<u32>,
+    /// The work request taken last. It stays here while its message is made.
+    wr: SendWr,
     /// The last message came from the SQ, so the next Read Response goes first.
     respond_next: bool,
     /// Bytes encoded, and bytes TCP has accepted.
@@ -141,6 +143,7 @@ impl TxCtx {
             current,
             sges: Sgl::empty(),
             waiting: None,
+            wr: SendWr::empty(),
             respond_next: false,
             encoded: 0,
             accepted: 0,
@@ -273,12 +276,13 @@ impl TxCtx {
             return Ok(true);
         };
         let sges = &mut self.sges;
+        let inline = &self.wr.inline;
         let source = &mut current.source;
         let encoded = encode(&mut self.buf, &self.stream, &fpdu, |dst| match source {
             Source::None => Err(AccessError::Bounds),
-            Source::Inline { data, used } => {
+            Source::Inline { used } => {
                 let end = used.saturating_add(dst.len());
-                let bytes = data.as_slice().get(*used..end);
+                let bytes = inline.as_ref().and_then(|data| data.as_slice().get(*used..end));
                 dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
                 *used = end;
                 Ok(())
@@ -328,14 +332,15 @@ impl TxCtx {
 
     /// The current message is encoded.
     fn finish_message(&mut self, qp: &QpObj) {
-        match self.current.take().map(|current| current.origin) {
+        match self.current.as_ref().map(|current| &current.origin) {
             Some(Origin::Sq(seq)) => {
                 self.sges.clear();
-                qp.stream.retire.encoded(seq, self.encoded);
+                qp.stream.retire.encoded(*seq, self.encoded);
             }
             Some(Origin::Response { .. }) => qp.stream.responded(),
             Some(Origin::Own) | None => {}
         }
+        self.current = None;
     }
 
     /// Finds the next message.
@@ -380,8 +385,8 @@ impl TxCtx {
     }
 
     fn next_from_sq(&mut self, qp: &QpObj) -> Next {
-        let (wr, seq) = match self.waiting.take() {
-            Some(waiting) => waiting,
+        let seq = match self.waiting.take() {
+            Some(seq) => seq,
             None => {
                 if qp.stream.retire.is_full() {
                     return match qp.sq.has_work() {
@@ -389,9 +394,10 @@ impl TxCtx {
                         false => Next::Idle,
                     };
                 }
-                match qp.sq.take() {
-                    Ok(None) => return Next::Idle,
-                    Ok(Some(wr)) => {
+                match qp.sq.take(&mut self.wr) {
+                    Ok(false) => return Next::Idle,
+                    Ok(true) => {
+                        let wr = &self.wr;
                         let pushed = qp.stream.retire.push(Wr {
                             id: wr.id,
                             op: wr.op.wc(),
@@ -402,27 +408,28 @@ impl TxCtx {
                         let Some(seq) = pushed else {
                             return Next::Crowded;
                         };
-                        (wr, seq)
+                        seq
                     }
                     Err(bad) => return Next::Broken(refused(qp, bad)),
                 }
             }
         };
-        let is_read = matches!(wr.op, SendOp::Read | SendOp::ReadInv);
-        if is_read || wr.fence {
-            match qp.stream.orq.lock().gate(is_read, wr.fence) {
+        let (op, fence) = (self.wr.op, self.wr.fence);
+        let is_read = matches!(op, SendOp::Read | SendOp::ReadInv);
+        if is_read || fence {
+            match qp.stream.orq.lock().gate(is_read, fence) {
                 Gate::Go => {}
                 Gate::WaitSlot | Gate::WaitFence => {
-                    self.waiting = Some((wr, seq));
+                    self.waiting = Some(seq);
                     return Next::Blocked;
                 }
                 Gate::Never => return Next::Broken(failed(qp, seq, IwarpError::LocalOp)),
             }
         }
-        let begun = match wr.op {
-            SendOp::Send | SendOp::SendInv | SendOp::Write => self.begin_send(qp, wr, seq),
-            SendOp::Read | SendOp::ReadInv => self.begin_read(qp, &wr, seq),
-            SendOp::RegMr | SendOp::LocalInv => self.do_local(qp, &wr, seq),
+        let begun = match op {
+            SendOp::Send | SendOp::SendInv | SendOp::Write => self.begin_send(qp, seq),
+            SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
+            SendOp::RegMr | SendOp::LocalInv => self.do_local(qp, seq),
         };
         match begun {
             Ok(next) => next,
@@ -430,7 +437,8 @@ impl TxCtx {
         }
     }
 
-    fn begin_send(&mut self, qp: &QpObj, wr: SendWr, seq: u32) -> Result<Next, IwarpError> {
+    fn begin_send(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        let wr = &self.wr;
         let message = match wr.op {
             SendOp::Write => Message::Write {
                 stag: wr.remote_stag,
@@ -442,10 +450,10 @@ impl TxCtx {
             },
         };
         // The whole list is checked before the first byte of the message leaves.
-        let (source, len) = match wr.inline {
+        let (source, len) = match &wr.inline {
             Some(data) => {
                 let len = data.as_slice().len() as u32;
-                (Source::Inline { data, used: 0 }, len)
+                (Source::Inline { used: 0 }, len)
             }
             None => {
                 let len = self
@@ -474,7 +482,8 @@ impl TxCtx {
         Ok(Next::Message)
     }
 
-    fn begin_read(&mut self, qp: &QpObj, wr: &SendWr, seq: u32) -> Result<Next, IwarpError> {
+    fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        let wr = &self.wr;
         let sge = wr.sges.as_slice().first().copied().unwrap_or_default();
         let stag = Stag(sge.lkey);
         let access = Access {
@@ -532,11 +541,12 @@ impl TxCtx {
     }
 
     /// Registration and invalidation: done when their turn comes, before anything behind them is looked at.
-    fn do_local(&mut self, qp: &QpObj, wr: &SendWr, seq: u32) -> Result<Next, IwarpError> {
-        let (done, op) = match &wr.reg {
-            Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, reg), AccessOp::Register),
+    fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        // The snapshot of the pages is not kept any longer than it takes.
+        let (done, op) = match self.wr.reg.take() {
+            Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
             None => (
-                qp.dev.tpt.invalidate(wr.inval, qp.pd, qp.qp_num(), false),
+                qp.dev.tpt.invalidate(self.wr.inval, qp.pd, qp.qp_num(), false),
                 AccessOp::LocalInvalidate,
             ),
         };
