@@ -9,7 +9,7 @@ each() {
 		"$1" 18515 "bw-$op" "ib_${op}_bw" -R -F -d "$DEV" -s 65536 -n 300 --report_gbits "${@:2}"
 	done
 	for op in send write read; do
-		"$1" 18515 "lat-$op" "ib_${op}_lat" -R -F -d "$DEV" -s 64 -n 1000 "${@:2}"
+		"$1" 18515 "lat-$op" "ib_${op}_lat" -R -F -d "$DEV" -s 64 -n 5000 "${@:2}"
 	done
 }
 

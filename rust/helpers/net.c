@@ -504,10 +504,12 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 			     unsigned int nr, size_t len, bool more)
 {
 	struct msghdr msg = {
-		.msg_flags = MSG_SPLICE_PAGES | MSG_NO_SHARED_FRAGS |
-			     MSG_DONTWAIT | MSG_NOSIGNAL,
+		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 
+	/* Below this a copy is cheaper than a page of its own in the skb. */
+	if (len > 512)
+		msg.msg_flags |= MSG_SPLICE_PAGES | MSG_NO_SHARED_FRAGS;
 	if (more)
 		msg.msg_flags |= MSG_MORE;
 	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, bvec, nr, len);
