@@ -282,7 +282,9 @@ impl TxCtx {
             Source::None => Err(AccessError::Bounds),
             Source::Inline { used } => {
                 let end = used.saturating_add(dst.len());
-                let bytes = inline.as_ref().and_then(|data| data.as_slice().get(*used..end));
+                let bytes = inline
+                    .as_ref()
+                    .and_then(|data| data.as_slice().get(*used..end));
                 dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
                 *used = end;
                 Ok(())
@@ -546,7 +548,9 @@ impl TxCtx {
         let (done, op) = match self.wr.reg.take() {
             Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
             None => (
-                qp.dev.tpt.invalidate(self.wr.inval, qp.pd, qp.qp_num(), false),
+                qp.dev
+                    .tpt
+                    .invalidate(self.wr.inval, qp.pd, qp.qp_num(), false),
                 AccessOp::LocalInvalidate,
             ),
         };
