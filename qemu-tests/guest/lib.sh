@@ -157,7 +157,7 @@ listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
 
 c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
-tries() { if c_siw_here; then echo 1 2 3 4; else echo 1; fi; }
+tries() { if c_siw_here; then echo 1 2 3 4 5 6; else echo 1; fi; }
 
 # bounded CMD...: within a time, with C siw. READY: see src/libsecond.c.
 bounded() {
