@@ -17,6 +17,9 @@ use kernel::sync::atomic::{Acquire, Full, Release};
 /// How often whoever flushes the queues of a program begins anew because the program has posted more.
 const ROUNDS: u32 = 8;
 
+/// How long the end of a stream waits for a flush that a poster has begun.
+const WAIT_MS: u32 = 1000;
+
 impl QpObj {
     /// The stream is dead: what was in progress, and what is posted from now on, is flushed. The socket is detached or there never was
     /// one. Sleeps.
@@ -34,8 +37,11 @@ impl QpObj {
     /// [`Self::enter_error`]. Sleeps.
     pub(crate) fn flush(&self) {
         self.restart_flush();
-        // A poster may be at it. What is said next comes after his completions.
-        while self.stream.flushes.load(Acquire) != 0 {
+        // A poster may be at it. What is said next comes after his completions, unless the program never stops ringing.
+        for _ in 0..WAIT_MS {
+            if self.stream.flushes.load(Acquire) == 0 {
+                break;
+            }
             context::msleep(1);
         }
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {

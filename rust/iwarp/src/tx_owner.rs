@@ -115,7 +115,8 @@ pub enum Wake {
     Space,
     /// A Read finished or a registration is done: the head of the SQ may go on.
     Unblock,
-    /// The stream is up; for a responder, the first FPDU has come in.
+    /// The stream is up; for a responder, the first FPDU has come in, or its silence has lasted long
+    /// enough.
     Open,
 }
 
