@@ -5,18 +5,16 @@
  * silent or speak nonsense. Run as "cm-check server|client TEST ADDRESS".
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
+
+#include "must.h"
 
 #define PORT "7471"
 /* The core carries lengths of private data in eight bits; C siw fails beyond 248. */
@@ -25,19 +23,6 @@ static int lengths[] = { 0, 1, 3, 4, 56, 196, 247, 255 };
 
 static bool c_siw;
 static struct rdma_event_channel *channel;
-
-#define die(...)                                                    \
-	do {                                                        \
-		fprintf(stderr, "%s:%d: ", __func__, __LINE__);     \
-		fprintf(stderr, __VA_ARGS__);                       \
-		fprintf(stderr, "\n");                              \
-		exit(1);                                            \
-	} while (0)
-#define must(what)                                                  \
-	do {                                                        \
-		if (what)                                           \
-			die("%s: %s", #what, strerror(errno));      \
-	} while (0)
 
 static unsigned char pattern(int seed, int i)
 {

@@ -5,32 +5,18 @@
  * as "verbs-check ADDRESS [TEST]", with an address of a siw device of this machine.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
 
+#include "must.h"
+
 #define PORT "7472"
 #define SIZE 65536
 
-#define die(...)                                                    \
-	do {                                                        \
-		fprintf(stderr, "%s:%d: ", __func__, __LINE__);     \
-		fprintf(stderr, __VA_ARGS__);                       \
-		fprintf(stderr, "\n");                              \
-		exit(1);                                            \
-	} while (0)
-#define must(what)                                                  \
-	do {                                                        \
-		if (what)                                           \
-			die("%s: %s", #what, strerror(errno));      \
-	} while (0)
 #define expect(what)                                                \
 	do {                                                        \
 		if (!(what))                                        \

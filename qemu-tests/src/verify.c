@@ -6,19 +6,17 @@
  * either side can tell what must be in a buffer, and what must not have changed
  * around it.
  */
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+
+#include "must.h"
 
 #define PORT "7472"
 #define LANES 8
@@ -34,21 +32,6 @@
 
 static bool server, c_siw, c_siw_peer;
 static const char *host;
-
-#define die(...)                                                            \
-	do {                                                                \
-		flockfile(stderr); /* of several threads that fail, one tells */ \
-		fprintf(stderr, "%s:%d: ", __func__, __LINE__);             \
-		fprintf(stderr, __VA_ARGS__);                               \
-		fprintf(stderr, "\n");                                      \
-		exit(1);                                                    \
-	} while (0)
-#define must(what)                                                          \
-	do {                                                                \
-		int rc_ = (what);                                           \
-		if (rc_)                                                    \
-			die("%s: %d, %s", #what, rc_, strerror(errno));     \
-	} while (0)
 
 /* ---- payload ---- */
 
