@@ -154,10 +154,14 @@ fn message_beyond_32_bits() {
 #[test]
 fn layout_mistakes() {
     let good = sent(0, 1, 0, 8, true);
-    fails(
+    let term = fails(
         &[patched(good.clone(), 2, 0x42)],
         Error::DdpVersion { tagged: false },
         (1, 2, 6),
+    );
+    assert_eq!(
+        term.ddp.unwrap().as_bytes(),
+        &patched(good.clone(), 2, 0x42)[2..20]
     );
     let write = tagged(false, region(0).stag, BASE, 8, true);
     let term = fails(
@@ -165,17 +169,25 @@ fn layout_mistakes() {
         Error::DdpVersion { tagged: true },
         (1, 1, 4),
     );
-    assert_eq!((term.ddp_len, term.ddp), (None, None));
-    fails(
+    assert_eq!(
+        term.ddp.unwrap().as_bytes(),
+        &patched(write.clone(), 2, 0xc0)[2..16]
+    );
+    let term = fails(
         &[patched(good.clone(), 3, 0x03)],
         Error::RdmapVersion,
         (0, 2, 5),
     );
+    assert_eq!(term.ddp.unwrap().untagged().unwrap().msn, 1);
     for opcode in 8..16 {
-        fails(
+        let term = fails(
             &[patched(good.clone(), 3, 0x40 | opcode)],
             Error::Opcode,
             (0, 2, 6),
+        );
+        assert_eq!(
+            (term.ddp_len, term.ddp.unwrap().untagged().unwrap().msn),
+            (Some(26), 1)
         );
         let term = fails(
             &[patched(write.clone(), 3, 0x40 | opcode)],

@@ -10,8 +10,9 @@ use super::super::wire::rdmap::{Header, Opcode, Preamble, MAX_HEADER, VERSION as
 use super::{Progress, RxMachine, Segment};
 
 impl RxMachine {
-    /// Checks length, versions and opcode; returns the length of the header.
-    pub(super) fn judge_preamble(&self) -> Result<u16> {
+    /// Checks that the segment can hold a DDP header; returns the length up to its end. What is
+    /// wrong with the rest is only said when all of that header can be said with it.
+    pub(super) fn ddp_header(&self) -> Result<u16> {
         let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
         let ddp_len = if control.tagged {
             TAGGED_LEN
@@ -21,6 +22,12 @@ impl RxMachine {
         if ulpdu < ddp_len {
             return Err(Error::FpduLength);
         }
+        Ok(ddp_len.saturating_add(LENGTH_LEN))
+    }
+
+    /// Checks versions and opcode; returns the length of the header.
+    pub(super) fn judge_preamble(&self) -> Result<u16> {
+        let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
         if control.version != DDP_VERSION {
             return Err(Error::DdpVersion {
                 tagged: control.tagged,

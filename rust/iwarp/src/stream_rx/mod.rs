@@ -263,7 +263,13 @@ impl RxMachine {
         if self.have < self.want {
             return Ok(None);
         }
-        if self.want == FIRST_STEP {
+        if self.have == FIRST_STEP {
+            self.want = self.ddp_header()?;
+            if self.want > self.have {
+                return Ok(None);
+            }
+        }
+        if self.have <= SEND_HEADER {
             self.want = self.judge_preamble()?;
             if self.want > self.have {
                 return Ok(None);

@@ -23,7 +23,8 @@ impl RxMachine {
         let mut term = Terminate::bare(code);
         let about_segment = matches!(
             error,
-            Error::InvalidQn
+            Error::DdpVersion { .. }
+                | Error::InvalidQn
                 | Error::NoBuffer
                 | Error::MsnRange
                 | Error::InvalidMo
@@ -46,7 +47,6 @@ impl RxMachine {
                 ..
             }
         );
-        // Of a segment with an unknown DDP version not even the length of the header is known.
         if !about_segment || self.received() < usize::from(FIRST_STEP) {
             return Some(term);
         }
