@@ -48,7 +48,7 @@ pub enum Error {
     ResponseBounds,
     /// A later segment of a Write has another STag than the first.
     WriteStag,
-    /// A later segment of a Write does not start where the one before ended.
+    /// A Write is longer than a message can be.
     WriteBounds,
     /// A check of [`super::access`] failed.
     Access {

@@ -353,12 +353,17 @@ fn write_mistakes() {
         (denied(AccessError::Rights), TermCode::new(0, 1, 2))
     );
     assert!(rx.memory.iter().all(|b| *b == 0));
-    // A Write must go on where it was.
+    // All segments of a Write go to one buffer, though not in any order.
     let first = tagged(false, stag, BASE, 8, false);
     let other = tagged(false, stag.with_key(1), BASE + 8, 8, true);
     fails(&[first.clone(), other], Error::WriteStag, (1, 1, 0));
-    let gap = tagged(false, stag, BASE + 9, 8, true);
-    fails(&[first.clone(), gap], Error::WriteBounds, (1, 1, 1));
+    let mut rx = Receiver::new(true, RtrSet::NONE);
+    for (to, last) in [(BASE + 24, false), (BASE, false), (BASE + 9, true)] {
+        rx.feed(&tagged(false, stag, to, 8, last));
+    }
+    assert_eq!(rx.events, [Event::Write { len: 24 }]);
+    let placed = |at: usize| rx.memory[at..at + 8].iter().all(|b| *b == 4);
+    assert!(placed(24) && placed(0) && placed(9));
     let response = tagged(true, stag, BASE + 8, 8, true);
     fails(&[first, response], Error::Opcode, (0, 2, 6));
     // Without payload nothing of this counts.

@@ -122,11 +122,10 @@ impl RxMachine {
             // STag and offset of a segment without payload mean nothing (RFC 5041 7.1).
             return Ok(());
         }
-        match progress.tagged {
-            None => progress.tagged = Some(tagged),
-            Some(next) if next.stag != tagged.stag => return Err(Error::WriteStag),
-            Some(next) if next.to != tagged.to => return Err(Error::WriteBounds),
-            Some(_) => {}
+        // Only the STag must stay: each segment is checked against it by itself, and where in the
+        // buffer the next one goes is the sender's affair (RFC 5041 4.2 and 5.3).
+        if progress.tagged.get_or_insert(tagged).stag != tagged.stag {
+            return Err(Error::WriteStag);
         }
         Ok(())
     }

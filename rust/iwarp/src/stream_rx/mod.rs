@@ -460,10 +460,6 @@ impl RxMachine {
 fn move_on(progress: &mut Option<Progress>, len: u16) {
     if let Some(progress) = progress {
         progress.done = progress.done.saturating_add(u32::from(len));
-        progress.tagged = progress.tagged.map(|tagged| Tagged {
-            stag: tagged.stag,
-            to: tagged.to.wrapping_add(u64::from(len)),
-        });
     }
 }
 
