@@ -344,8 +344,9 @@ impl Initiator {
             hold_tx: false,
         };
         if !self.enhanced() {
-            if frame.enhanced {
-                // S = 0 in the request must be S = 0 in the reply (RFC 6581 10).
+            if frame.enhanced && frame.revision >= 2 {
+                // S = 0 in the request must be S = 0 in the reply (RFC 6581 10). In revision 1 the
+                // bit is a reserved one and not to be checked.
                 return Err(MpaError::EnhancedData);
             }
             self.negotiated = Some(net);

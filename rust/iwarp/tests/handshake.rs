@@ -495,6 +495,11 @@ fn old_peers() {
         1000,
     ));
     assert_eq!((a.ird, a.ord, a.rtr), (16, 8, Rtr::None));
+    // What is S in revision 2 is a reserved bit here, not to be checked (RFC 5044 7.1.1).
+    let mut reserved = frame(FrameKind::Reply, 1, None, &[]);
+    reserved[16] |= 0x1f;
+    let a = accepted(asked(&mut Initiator::new(old), &reserved, 1000));
+    assert_eq!((a.ird, a.ord, a.net.enhanced), (16, 8, false));
     // S in the reply to a request without.
     let wire = frame(FrameKind::Reply, 2, data(1, 1, RtrSet::NONE), &[]);
     assert_eq!(
