@@ -48,6 +48,10 @@ shell-check: ## shellcheck over all shell scripts
 host-test: ## the tests of rust/iwarp, on this machine
 	@scripts/host-test
 
+.PHONY: fuzz
+fuzz: ## fuzz rust/iwarp for TIME seconds in all (60)
+	@scripts/fuzz $(TIME)
+
 .PHONY: doc
 doc: ## the sources' documentation, private items included, in build/doc
 	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc

@@ -155,6 +155,30 @@ in_root() {
 	' bash "$root" "$SIW_TOP" "$SIW_CACHE" "$@"
 }
 
+# need_cargo: have a cargo for rust/iwarp, which knows no kernel: this machine's or,
+# where there is none or one that is too old, the build root's.
+need_cargo() {
+	local oldest rustc
+	oldest=$(sed -nE 's/^rust-version = "(.*)"/\1/p' "$SIW_TOP/rust/iwarp/Cargo.toml")
+	if rustc=$(rustc --version 2>/dev/null) && command -v cargo >/dev/null &&
+		printf '%s\n' "$oldest" "$(cut -d' ' -f2 <<<"$rustc")" | sort -CV; then
+		SIW_CARGO_IN=
+	else
+		need_root
+		mkdir -p "$SIW_CACHE/cargo"
+		SIW_CARGO_IN=$ROOT
+	fi
+}
+
+# with_cargo CMD...: run CMD where the cargo of need_cargo is, in this directory.
+with_cargo() {
+	if [ -z "$SIW_CARGO_IN" ]; then
+		"$@"
+	else
+		in_root env "CARGO_HOME=$SIW_CACHE/cargo" "$@"
+	fi
+}
+
 # is_cached DIR: whether that directory of the cache is there and complete.
 is_cached() { [ -e "$1/.siw-complete" ]; }
 

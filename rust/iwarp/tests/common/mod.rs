@@ -8,16 +8,32 @@ use iwarp::access::{check, Access, AccessOp, Need as Right, PdId, Region};
 use iwarp::error::{Error, Result};
 use iwarp::stag::Stag;
 use iwarp::stream_rx::{Event, Need, ReadExpect, RxConfig, RxMachine, Segment};
-use iwarp::stream_tx::{Message, TxStream};
+use iwarp::stream_tx::{Message, TxMessage, TxStream};
 use iwarp::wire::mpa::RtrSet;
 use iwarp::wire::rdmap::Header;
 
-/// CRC32c (Castagnoli), bit by bit: the polynomial and no table to get wrong.
+/// What one byte does to a CRC32c (Castagnoli), bit by bit: the polynomial, and no table to get
+/// wrong.
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// CRC32c.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            (crc >> 1) ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 }
-        })
+        (crc >> 8) ^ CRC_TABLE[usize::from(crc as u8 ^ byte)]
     })
 }
 
@@ -53,43 +69,46 @@ pub fn send(tx: &mut TxStream, message: Message, payload: &[u8], mulpdu: u16) ->
     let cost = msg.cost(mulpdu);
     let mut unmarked = 0;
     while let Some(fpdu) = msg.fpdu(mulpdu) {
-        let (offset, len) = fpdu.payload();
-        let payload = &payload[offset as usize..][..usize::from(len)];
-        let mut body = fpdu.header().to_vec();
-        body.extend_from_slice(payload);
-        body.resize(body.len() + usize::from(fpdu.pad()), 0);
-        assert_eq!(body.len() + 4, fpdu.stream_len() as usize);
-        assert_eq!(fpdu.stream_len() % 4, 0);
         unmarked += u64::from(fpdu.stream_len());
-
-        let plan: Vec<_> = tx.marker_plan(&fpdu).collect();
-        assert_eq!(plan.len(), tx.marker_plan(&fpdu).remaining() as usize);
-        let mut marked = Vec::new();
-        for (i, byte) in body.iter().enumerate() {
-            for marker in plan.iter().filter(|m| m.at as usize == i) {
-                marked.extend_from_slice(&marker.bytes());
-            }
-            marked.push(*byte);
-        }
-        for marker in plan.iter().filter(|m| m.at as usize == body.len()) {
-            marked.extend_from_slice(&marker.bytes());
-        }
-        let crc = tx.crc().then(|| crc32c(&marked));
-        let trailer = fpdu.trailer(crc);
-        assert_eq!(trailer.bytes().len(), usize::from(fpdu.pad()) + 4);
-        assert!(trailer.bytes()[..usize::from(fpdu.pad())]
-            .iter()
-            .all(|b| *b == 0));
-        marked.extend_from_slice(&trailer.bytes()[usize::from(fpdu.pad())..]);
-        out.extend_from_slice(&marked);
-
-        tx.sent(&fpdu);
-        msg.commit(&fpdu);
+        out.extend(send_fpdu(tx, &mut msg, payload, mulpdu));
     }
     assert!(msg.is_done());
     assert_eq!(cost, unmarked);
     assert_eq!(msg.cost(mulpdu), 0);
     out
+}
+
+/// Sends the next FPDU of a message that is not done; its bytes, markers included.
+pub fn send_fpdu(tx: &mut TxStream, msg: &mut TxMessage, payload: &[u8], mulpdu: u16) -> Vec<u8> {
+    let fpdu = msg.fpdu(mulpdu).unwrap();
+    let (offset, len) = fpdu.payload();
+    let pad = usize::from(fpdu.pad());
+    let mut body = fpdu.header().to_vec();
+    body.extend_from_slice(&payload[offset as usize..][..usize::from(len)]);
+    body.resize(body.len() + pad, 0);
+    assert_eq!(body.len() + 4, fpdu.stream_len() as usize);
+    assert_eq!(fpdu.stream_len() % 4, 0);
+
+    let plan = tx.marker_plan(&fpdu);
+    let markers = plan.remaining() as usize;
+    let mut marked = Vec::new();
+    let mut done = 0;
+    for marker in plan {
+        let at = marker.at as usize;
+        marked.extend_from_slice(&body[done..at]);
+        marked.extend_from_slice(&marker.bytes());
+        done = at;
+    }
+    marked.extend_from_slice(&body[done..]);
+    assert_eq!(marked.len(), body.len() + 4 * markers);
+    let trailer = fpdu.trailer(tx.crc().then(|| crc32c(&marked)));
+    assert_eq!(trailer.bytes().len(), pad + 4);
+    assert!(trailer.bytes()[..pad].iter().all(|b| *b == 0));
+    marked.extend_from_slice(&trailer.bytes()[pad..]);
+
+    tx.sent(&fpdu);
+    msg.commit(&fpdu);
+    marked
 }
 
 /// A receiver with a little memory: what a driver does around the machine.
@@ -242,7 +261,9 @@ impl Receiver {
                 let at = (tagged.to - BASE) as usize + before;
                 self.memory[at..at + bytes.len()].copy_from_slice(bytes);
             }
-            _ => self.incoming.extend_from_slice(bytes),
+            Header::Send { .. } => self.incoming.extend_from_slice(bytes),
+            // What is behind a Terminate.
+            Header::ReadRequest(..) | Header::Terminate(..) => {}
         }
         self.crc.extend_from_slice(bytes);
         self.rx.advance(bytes.len() as u32)

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Access checks against the list of rules, with numbers that do not overflow.
+
+use super::Input;
+use iwarp::access::{
+    check, check_fast_reg, check_invalidate, Access, AccessError, FastReg, Invalidate, Kind, Need,
+    PdId, Region, Rights,
+};
+use iwarp::stag::Stag;
+
+const KINDS: [Kind; 5] = [Kind::Mr, Kind::FastMr, Kind::DmaMr, Kind::Mw1, Kind::Mw2];
+const NEEDS: [Need; 5] = [
+    Need::LocalRead,
+    Need::LocalWrite,
+    Need::RemoteRead,
+    Need::RemoteWrite,
+    Need::Bind,
+];
+
+/// One of two, mostly the first: all rules are met often enough.
+fn rarely<T>(input: &mut Input<'_>, normal: T, odd: T) -> T {
+    if input.below(4) == 0 {
+        odd
+    } else {
+        normal
+    }
+}
+
+/// The first rule that is broken.
+fn verdict<T>(value: T, rules: &[(bool, AccessError)]) -> Result<T, AccessError> {
+    match rules.iter().find(|(kept, _)| !kept) {
+        Some((_, error)) => Err(*error),
+        None => Ok(value),
+    }
+}
+
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let input = &mut input;
+    let stag = Stag(input.u32());
+    let region = Region {
+        stag,
+        kind: KINDS[input.below(5)],
+        valid: rarely(input, true, false),
+        pd: PdId(5),
+        rights: Rights(u32::from(input.u8())),
+        base: input.edge(),
+        len: input.edge(),
+        bound_qp: rarely(input, None, Some(8)),
+        windows: rarely(input, 0, 3),
+    };
+    // In the region, at its borders, or anywhere.
+    let to = match input.below(3) {
+        0 => region.base.wrapping_add(input.edge()),
+        1 => region
+            .base
+            .wrapping_add(region.len)
+            .wrapping_sub(input.edge()),
+        _ => input.edge(),
+    };
+    let len = match input.below(3) {
+        0 => region.base.wrapping_add(region.len).wrapping_sub(to),
+        1 => region.len,
+        _ => 0,
+    }
+    .wrapping_add(u64::from(input.u8() % 5))
+    .wrapping_sub(2);
+    let other = match input.below(3) {
+        0 => stag.with_key(input.u8()),
+        1 => Stag(stag.0 ^ 0x100),
+        _ => Stag(input.u32()),
+    };
+    let access = Access {
+        stag: rarely(input, stag, other),
+        to,
+        len,
+        need: NEEDS[input.below(5)],
+        pd: rarely(input, region.pd, PdId(6)),
+        qp: rarely(input, 8, 9),
+    };
+
+    let has = |bits: u32| region.rights.0 & bits != 0;
+    let (start, end) = (
+        u128::from(access.to),
+        u128::from(access.to) + u128::from(len),
+    );
+    let (first, after) = (
+        u128::from(region.base),
+        u128::from(region.base) + u128::from(region.len),
+    );
+    let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
+    let window = matches!(region.kind, Kind::Mw1 | Kind::Mw2);
+    let here = region.stag.0 >> 8 == access.stag.0 >> 8;
+    let own_pd = (region.pd == access.pd, AccessError::WrongPd);
+    let own_qp = (
+        region.bound_qp.is_none_or(|qp| qp == access.qp),
+        AccessError::WrongQp,
+    );
+    let key = (region.stag == access.stag, AccessError::WrongKey);
+    let expect = verdict(
+        access.to.wrapping_sub(region.base),
+        &[
+            (here, AccessError::UnknownStag),
+            (region.valid, AccessError::NotValid),
+            (
+                if window {
+                    remote
+                } else {
+                    region.kind != Kind::DmaMr || !remote
+                },
+                AccessError::WrongKind,
+            ),
+            own_pd,
+            own_qp,
+            key,
+            (end < 1 << 64, AccessError::Wrap),
+            (first <= start && end <= after, AccessError::Bounds),
+            (
+                match access.need {
+                    Need::LocalRead => true,
+                    Need::LocalWrite => has(1 | 2),
+                    Need::RemoteWrite => has(2),
+                    Need::RemoteRead => has(4),
+                    Need::Bind => has(16),
+                },
+                AccessError::Rights,
+            ),
+        ],
+    );
+    // Of nothing, nothing may be asked (RFC 5041 7.1, RFC 5040 7.2).
+    let expect = if len == 0 { Ok(0) } else { expect };
+    assert_eq!(check(Some(&region), &access), expect);
+    let nobody = if len == 0 {
+        Ok(0)
+    } else {
+        Err(AccessError::UnknownStag)
+    };
+    assert_eq!(check(None, &access), nobody);
+
+    let by_peer = input.flag();
+    let expect = verdict(
+        if region.valid {
+            Invalidate::Now
+        } else {
+            Invalidate::AlreadyFree
+        },
+        &[
+            (here, AccessError::UnknownStag),
+            (
+                matches!(region.kind, Kind::FastMr | Kind::Mw2),
+                AccessError::WrongKind,
+            ),
+            own_pd,
+            own_qp,
+            key,
+            (region.windows == 0, AccessError::Windows),
+            (
+                !by_peer || !region.valid || has(2 | 4 | 8),
+                AccessError::Rights,
+            ),
+        ],
+    );
+    let done = check_invalidate(Some(&region), access.stag, access.pd, access.qp, by_peer);
+    assert_eq!(done, expect);
+
+    let reg = FastReg {
+        stag: access.stag,
+        rights: Rights(u32::from(input.u8())),
+        len,
+        max_len: rarely(input, region.len, len),
+        pd: access.pd,
+    };
+    let expect = verdict(
+        (),
+        &[
+            (here, AccessError::UnknownStag),
+            (region.kind == Kind::FastMr, AccessError::WrongKind),
+            own_pd,
+            (!region.valid, AccessError::NotValid),
+            (
+                reg.rights.0 & (2 | 8) == 0 || reg.rights.0 & 1 != 0,
+                AccessError::Rights,
+            ),
+            ((1..=reg.max_len).contains(&len), AccessError::Length),
+        ],
+    );
+    assert_eq!(check_fast_reg(Some(&region), &reg), expect);
+}
