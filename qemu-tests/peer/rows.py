@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The table of the suite: a row is a function with a decorator, in a file rows_CHAPTER.py. It gets a fresh
+target.Target and asserts. What it leaves open is closed behind it."""
+
+MUST, SHOULD, OWN = "MUST", "SHOULD", "own"
+
+ROWS = {}
+
+
+class Row:
+    def __init__(self, name, section, requirement, kind, deviation, params, timeout, test):
+        self.name, self.section, self.requirement, self.kind = name, section, requirement, kind
+        self.deviation, self.params, self.timeout, self.test = deviation, params, timeout, test
+
+
+def row(name, section, requirement, kind=MUST, deviation=None, params="", timeout=90):
+    """`section`: as "RFC 5044 4.3"; `requirement`: one line; `deviation`: the reason why this driver does not keep it,
+    for a row that is known to fail; `params`: module parameters that the driver is loaded with; `timeout`: in
+    seconds."""
+    def register(test):
+        assert name not in ROWS, f"two rows named {name}"
+        ROWS[name] = Row(name, section, requirement, kind, deviation, params, timeout, test)
+        return test
+    return register
+
+
+def section_key(row_):
+    """Sorts by document and section, numbers as numbers."""
+    words = row_.section.replace(",", " ").split()
+    numbers = [int(n) if n.isdigit() else 0 for n in words[-1].split(".")]
+    return (words[:-1], numbers)

@@ -1,0 +1,668 @@
+# SPDX-License-Identifier: GPL-2.0
+"""MPA (RFC 5044), checklist: start-up, framing, CRC, markers, errors."""
+
+import random
+import struct
+import time
+
+import wire
+from rows import MUST, OWN, SHOULD, row
+from verbs import RTS
+from wire import CRC, ENHANCED, MARKERS, REJECT, REPLY, REQUEST, depths, frame
+
+DEPTHS = depths(16, 16)
+PATTERN = bytes(i * 7 & 0xff for i in range(1 << 16))
+
+
+def stream_out(conn, sizes):
+    """The device sends messages of these sizes; all of them must arrive whole."""
+    mr = conn.target.mr(1 << 16)
+    mr.put(PATTERN)
+    conn.send(wire.write(1, 0))  # a responder may speak from here on
+    for i, size in enumerate(sizes):
+        conn.post_send(mr, size, wr_id=i)
+        segment, data = conn.message()
+        assert segment.opcode == wire.SEND and segment.msn == i + 1, f"{segment} as message {i + 1}"
+        assert data == PATTERN[:size], f"message of {size} bytes arrived as {len(data)} others"
+        conn.wc(wr_id=i)
+
+
+def stream_in(conn, sizes, cut=1400):
+    """The peer sends messages of these sizes, in segments of `cut`."""
+    mr = conn.target.mr(1 << 16)
+    for i, size in enumerate(sizes):
+        conn.post_recv(mr, wr_id=i)
+        for at in range(0, max(size, 1), cut):
+            conn.send(wire.send(conn.msn, PATTERN[at:min(at + cut, size)], mo=at, last=at + cut >= size))
+        conn.msn += 1
+        wc = conn.wc(wr_id=i)
+        assert wc.byte_len == size and mr.get(0, size) == PATTERN[:size], f"{wc}, not {size} bytes of the pattern"
+
+
+def refused(t, data, fin=False):
+    """The device ends a connection that begins with this, without a reply and without telling the program."""
+    raw = t.dial()
+    raw.push(data)
+    if fin:
+        raw.fin()
+    raw.end()
+    t.no_request(0.1)
+    t.passive().echo()
+
+
+def answered(t, data, status=None, names=("CONNECT_ERROR", "REJECTED"), fin=False):
+    """A program's request is answered like this: it must be told of a failure."""
+    id_, raw, _ = t.calling()
+    raw.push(data)
+    if fin:
+        raw.fin()
+    id_.event(*names, status=status)
+    said, _ = raw.any_end()
+    assert not said, f"the device answers {said.hex()}"
+    t.active().echo()
+
+
+# --- Start-up, responder
+
+@row("mpa-reply", "RFC 5044 7.1.1", "the reply has its key, the request's revision, R and reserved bits zero")
+def mpa_reply(t):
+    for revision, flags, data in ((1, CRC, b""), (1, 0, b"hello"), (2, CRC | ENHANCED, DEPTHS)):
+        conn = t.passive(flags, revision, data)
+        reply = conn.frame
+        assert reply.key == REPLY and reply.revision == revision, reply
+        assert not reply.flags & (REJECT | 0x0f) and bool(reply.flags & ENHANCED) == (revision == 2), reply
+        conn.id.destroy()
+
+
+@row("mpa-request", "RFC 5044 7.1.1", "the request has its key, R and reserved bits zero")
+def mpa_request(t):
+    request = t.active().frame
+    assert request.key == REQUEST and not request.flags & (REJECT | 0x0f), request
+
+
+@row("mpa-request-key", "RFC 5044 7.1.2", "a request with a wrong key: closed without a reply")
+def mpa_request_key(t):
+    for at in (0, 7, 15):
+        key = bytearray(REQUEST)
+        key[at] ^= 0x20
+        refused(t, frame(bytes(key), CRC, 1))
+    refused(t, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+@row("mpa-request-reply-key", "RFC 5044 7.1.2", "a reply frame where a request is due: closed without a reply")
+def mpa_request_reply_key(t):
+    refused(t, frame(REPLY, CRC, 1))
+
+
+@row("mpa-request-reserved", "RFC 5044 7.1.1", "reserved bits of a request are not checked")
+def mpa_request_reserved(t):
+    t.passive(CRC | 0x0f, 1, b"").echo()
+    t.passive(CRC | ENHANCED | 0x0f, 2, DEPTHS).echo()
+
+
+@row("mpa-request-reject-bit", "RFC 5044 7.1.1", "R set in a request is not checked")
+def mpa_request_reject_bit(t):
+    t.passive(CRC | REJECT, 1, b"").echo()
+
+
+@row("mpa-request-revision", "RFC 5044 7.1.2", "a request of an unknown revision: closed without a reply")
+def mpa_request_revision(t):
+    for revision in (0, 3, 255):
+        refused(t, frame(REQUEST, CRC, revision))
+
+
+@row("mpa-request-pd-513", "RFC 5044 7.1.1", "a request with PD_Length above 512: closed without a reply")
+def mpa_request_pd_513(t):
+    for length in (513, 65535):
+        refused(t, frame(REQUEST, CRC, 1, length=length))
+    refused(t, frame(REQUEST, CRC, 1, bytes(600)))
+
+
+@row("mpa-request-pd-512", "RFC 5044 7.1.1", "a request with 512 octets of private data is accepted")
+def mpa_request_pd_512(t):
+    t.passive(CRC, 1, PATTERN[:512]).echo()
+    t.passive(CRC | ENHANCED, 2, DEPTHS + PATTERN[:508]).echo()
+
+
+@row("mpa-request-pd", "RFC 5044 7.1.1", "the program sees the private data of the request, 0 to 255 octets of it")
+def mpa_request_pd(t):
+    for size in (0, 1, 4, 100, 255):
+        for flags, revision, data in ((CRC, 1, b""), (CRC | ENHANCED, 2, DEPTHS)):
+            raw = t.dial()
+            raw.push(frame(REQUEST, flags, revision, data + PATTERN[:size]))
+            event, id_ = t.request()
+            # The core's event has no length of its own for what librdmacm shows: zeros may follow.
+            assert event.private[:size] == PATTERN[:size], f"{size} octets arrive as {event}"
+            id_.reject()
+            raw.frame()
+
+
+@row("mpa-request-pd-long", "RFC 5044 7.1.1", "the program sees all of 508 octets of private data",
+     deviation="length is a u8 in the core's events: 255")
+def mpa_request_pd_long(t):
+    raw = t.dial()
+    raw.push(frame(REQUEST, CRC | ENHANCED, 2, DEPTHS + PATTERN[:508]))
+    event, _ = t.request()
+    assert event.private == PATTERN[:508], f"{len(event.private)} of 508 octets"
+
+
+@row("mpa-reply-pd", "RFC 5044 7.1.1", "private data of accept and reject is in the reply")
+def mpa_reply_pd(t):
+    for size in (0, 1, 100, 255):
+        conn = t.passive(private=PATTERN[:size])
+        assert conn.frame.private == PATTERN[:size], conn.frame
+        conn.id.destroy()
+        raw = t.dial()
+        raw.push(frame(REQUEST, CRC | ENHANCED, 2, DEPTHS))
+        _, id_ = t.request()
+        id_.reject(PATTERN[:size])
+        reply = raw.frame()
+        assert reply.private == PATTERN[:size] and reply.flags & REJECT, reply
+
+
+@row("mpa-reject", "RFC 5044 7.1.1", "a rejected request: R set in the reply, then the connection is closed")
+def mpa_reject(t):
+    for flags, revision, data in ((CRC, 1, b""), (CRC | ENHANCED, 2, DEPTHS)):
+        raw = t.dial()
+        raw.push(frame(REQUEST, flags, revision, data))
+        _, id_ = t.request()
+        id_.reject(b"no")
+        reply = raw.frame()
+        assert reply.flags & REJECT and reply.revision == revision and reply.private == b"no", reply
+        raw.end()
+        id_.no_event(0.1)
+
+
+@row("mpa-request-short", "RFC 5044 7.1.2", "a request that ends before its private data: no request to the program")
+def mpa_request_short(t):
+    whole = frame(REQUEST, CRC, 1, b"hello")
+    for length in (0, 1, 15, 16, 19, 20, 24):
+        refused(t, whole[:length], fin=True)
+
+
+@row("mpa-request-pieces", "RFC 5044 7.1.2", "a request may come octet by octet")
+def mpa_request_pieces(t):
+    raw = t.dial()
+    for byte in frame(REQUEST, CRC | ENHANCED, 2, DEPTHS + b"piecemeal"):
+        raw.push(bytes([byte]))
+    event, id_ = t.request()
+    assert event.private[:9] == b"piecemeal", event
+    id_.make_qp().accept()
+    assert raw.frame().key == REPLY
+
+
+@row("mpa-request-fpdu-behind", "RFC 5044 7.1.2", "an FPDU right behind the request, in its segment, is not lost", OWN)
+def mpa_request_fpdu_behind(t):
+    framer = wire.Framer()
+    mr = t.mr()
+    conn = t.passive(behind=framer.fpdu(wire.send(1, b"eager")), before_accept=lambda id_: id_.post_recv(mr))
+    assert conn.wc().byte_len == 5 and mr.get(0, 5) == b"eager"
+    conn.raw.tx, conn.msn = framer, 2
+    conn.echo()
+
+
+@row("mpa-responder-waits", "RFC 5044 7.1.2", "a responder sends no FPDU before it has received one",
+     deviation="only for 100 ms, unless an RTR was agreed: most programs do not know that rule")
+def mpa_responder_waits(t):
+    mr = t.mr()
+    conn = t.passive()
+    conn.post_send(mr, 100)
+    conn.silent(1)
+
+
+@row("mpa-responder-then-sends", "RFC 5044 7.1.2", "a responder sends as soon as it has received a valid FPDU")
+def mpa_responder_then_sends(t):
+    mr = t.mr()
+    conn = t.passive()
+    conn.post_send(mr, 100)
+    conn.send(wire.write(1, 0))
+    segment, data = conn.message()
+    assert segment.opcode == wire.SEND and len(data) == 100, segment
+    conn.wc()
+
+
+@row("mpa-responder-bad-first", "RFC 5044 7.1.2", "an invalid first FPDU does not let the responder send")
+def mpa_responder_bad_first(t):
+    mr = t.mr()
+    conn = t.passive()
+    conn.post_send(mr, 100)
+    conn.send(wire.write(1, 0), crc_xor=1)
+    segment = conn.segment()
+    assert not segment or segment.opcode == wire.TERMINATE, f"the responder sends {segment}"
+
+
+# --- Start-up, initiator
+
+@row("mpa-reply-key", "RFC 5044 7.1.2", "a reply with a wrong key: the initiator closes, the program is told")
+def mpa_reply_key(t):
+    answered(t, frame(b"MPA ID Rep Fraud", CRC, 2))
+    answered(t, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@row("mpa-both-initiators", "RFC 5044 7.1.2", "a request where a reply is due (both sides began): closed")
+def mpa_both_initiators(t):
+    answered(t, frame(REQUEST, CRC | ENHANCED, 2, DEPTHS))
+
+
+@row("mpa-reply-pd-513", "RFC 5044 7.1.1", "a reply with PD_Length above 512: the initiator closes")
+def mpa_reply_pd_513(t):
+    answered(t, frame(REPLY, CRC | ENHANCED, 2, DEPTHS + bytes(509)))
+    answered(t, frame(REPLY, CRC | ENHANCED, 2, DEPTHS, length=65535))
+
+
+@row("mpa-reply-pd-512", "RFC 5044 7.1.1", "a reply with 512 octets of private data is accepted")
+def mpa_reply_pd_512(t):
+    t.active(data=DEPTHS + PATTERN[:508]).echo()
+
+
+@row("mpa-reply-pd-shown", "RFC 5044 7.1.1", "the program sees the private data of the reply")
+def mpa_reply_pd_shown(t):
+    for size in (0, 1, 100, 255):
+        id_, raw, _ = t.calling()
+        raw.push(frame(REPLY, CRC | ENHANCED, 2, DEPTHS + PATTERN[:size]))
+        event = id_.event("ESTABLISHED", status=0)
+        assert event.private[:size] == PATTERN[:size], event
+
+
+@row("mpa-request-private", "RFC 5044 7.1.1", "private data of connect is in the request")
+def mpa_request_private(t):
+    for size in (0, 1, 100, 255):
+        _, _, request = t.calling(private=PATTERN[:size])
+        assert request.private == PATTERN[:size], request
+
+
+@row("mpa-reply-reserved", "RFC 5044 7.1.1", "reserved bits of a reply are not checked")
+def mpa_reply_reserved(t):
+    t.active(CRC | ENHANCED | 0x0f).echo()
+
+
+@row("mpa-reply-reject", "RFC 5044 7.1.1", "R set in the reply: REJECTED with the private data, and closed")
+def mpa_reply_reject(t):
+    id_, raw, _ = t.calling()
+    raw.push(frame(REPLY, CRC | ENHANCED | REJECT, 2, DEPTHS + b"go away"))
+    event = id_.event("REJECTED", status=-111)
+    assert event.private[:7] == b"go away", event
+    raw.end()
+    t.active().echo()
+
+
+@row("mpa-reply-revision", "RFC 5044 7.1.2", "a reply of an unknown revision: closed")
+def mpa_reply_revision(t):
+    for revision in (0, 3):
+        answered(t, frame(REPLY, CRC | ENHANCED, revision, DEPTHS))
+
+
+@row("mpa-reply-short", "RFC 5044 7.1.2", "a reply that ends too early: the program is told")
+def mpa_reply_short(t):
+    whole = frame(REPLY, CRC | ENHANCED, 2, DEPTHS + b"hello")
+    for length in (0, 1, 16, 20, 22, len(whole) - 1):
+        answered(t, whole[:length], fin=True)
+
+
+@row("mpa-reply-pieces", "RFC 5044 7.1.2", "a reply may come octet by octet")
+def mpa_reply_pieces(t):
+    id_, raw, _ = t.calling()
+    for byte in frame(REPLY, CRC | ENHANCED, 2, DEPTHS + b"piecemeal"):
+        raw.push(bytes([byte]))
+    event = id_.event("ESTABLISHED", status=0)
+    assert event.private[:9] == b"piecemeal", event
+
+
+@row("mpa-reply-fpdu-behind", "RFC 5044 7.1.2", "an FPDU right behind the reply, in its segment, is delivered")
+def mpa_reply_fpdu_behind(t):
+    framer = wire.Framer()
+    mr = t.mr()
+    id_, raw, _ = t.calling(before_connect=lambda id_: id_.post_recv(mr))
+    raw.push(frame(REPLY, CRC | ENHANCED, 2, DEPTHS) + framer.fpdu(wire.send(1, b"eager")))
+    id_.event("ESTABLISHED", status=0)
+    assert id_.wc().byte_len == 5 and mr.get(0, 5) == b"eager"
+
+
+@row("mpa-initiator-waits", "RFC 5044 7.1.2", "the initiator sends no FPDU before it has a good reply")
+def mpa_initiator_waits(t):
+    id_, raw, _ = t.calling()
+    raw.silent(0.5)
+    raw.push(frame(REPLY, CRC | ENHANCED, 2, DEPTHS)[:-1])
+    raw.silent(0.2)
+    raw.push(frame(REPLY, CRC | ENHANCED, 2, DEPTHS)[-1:])
+    id_.event("ESTABLISHED", status=0)
+
+
+# --- FPDUs
+
+@row("mpa-fpdu-mss", "RFC 5044 4.5", "an FPDU is not longer than the MSS")
+def mpa_fpdu_mss(t):
+    conn = t.passive()
+    mr = t.mr(1 << 16)
+    conn.send(wire.write(1, 0))
+    conn.post_send(mr, 1 << 16)
+    sizes = []
+    while True:
+        segment = conn.segment()
+        # Length field, ULPDU, pad, CRC.
+        sizes.append(-(-(2 + len(segment.ulpdu)) // 4) * 4 + 4)
+        if segment.last:
+            break
+    mss = conn.raw.sock.getsockopt(6, 2)  # TCP_MAXSEG
+    assert max(sizes) <= mss, f"an FPDU of {max(sizes)} octets, the MSS is {mss}"
+
+
+@row("mpa-fpdu-fills", "RFC 5044 4.5", "full FPDUs fill the MSS to within 3 octets", OWN)
+def mpa_fpdu_fills(t):
+    conn = t.passive()
+    mr = t.mr(1 << 16)
+    conn.send(wire.write(1, 0))
+    conn.post_send(mr, 1 << 16)
+    first = conn.segment()
+    while not conn.segment().last:
+        pass
+    size = -(-(2 + len(first.ulpdu)) // 4) * 4 + 4
+    mss = conn.raw.sock.getsockopt(6, 2)
+    assert mss - 3 <= size <= mss, f"an FPDU of {size} octets, the MSS is {mss}"
+
+
+@row("mpa-pad", "RFC 5044 4.1", "FPDUs are padded with 0 to 3 zero octets to a multiple of 4, in both directions")
+def mpa_pad(t):
+    for conn in (t.passive(), t.active()):
+        stream_out(conn, range(9))
+        stream_in(conn, range(9))
+
+
+@row("mpa-pad-not-checked", "RFC 5044 4.1", "the value of received pad octets is not checked")
+def mpa_pad_not_checked(t):
+    conn = t.passive()
+    mr = t.mr()
+    for size in (1, 2, 3):
+        conn.post_recv(mr)
+        pad = -(2 + 18 + size) % 4
+        conn.send(wire.send(conn.msn, PATTERN[:size]), pad=b"\xff" * pad)
+        conn.msn += 1
+        assert conn.wc().byte_len == size
+
+
+@row("mpa-ulpdu-largest", "RFC 5044 3", "a ULPDU of 64768 octets is received")
+def mpa_ulpdu_largest(t):
+    for conn in (t.passive(), t.active()):
+        stream_in(conn, [64768 - 18], cut=1 << 16)
+
+
+@row("mpa-ulpdu-too-short", "RFC 5044 8", "a ULPDU too short for its DDP header: Terminate, nothing delivered (CVE-class bug "
+     "of siw: header underflow)")
+def mpa_ulpdu_too_short(t):
+    for lengths, ulpdu in ((range(14), wire.write(1, 0, b"x" * 64)), (range(18), wire.send(1, b"x" * 64))):
+        for length in lengths:
+            mr = t.mr(256)
+            conn = t.passive()
+            conn.post_recv(mr)
+            conn.send(ulpdu[:length])
+            conn.push(bytes(64))  # should it wait for more, there is more
+            segment = conn.segment()
+            assert segment and segment.opcode == wire.TERMINATE, f"ULPDU of {length} octets: {segment}"
+            conn.wc("WR_FLUSH_ERR")
+            mr.untouched()
+            conn.id.destroy()
+
+
+@row("mpa-fpdu-cut-short", "RFC 5044 8", "the connection ends within an FPDU, at each octet of its header: no delivery, no "
+     "crash (CVE-2026-23242)")
+def mpa_fpdu_cut_short(t):
+    for ulpdu in (wire.send(1, b"abcd"), wire.write(1, 0, b"abcd")):
+        data = wire.Framer().fpdu(ulpdu)
+        for length in range(1, len(data)):
+            mr = t.mr(64)
+            conn = t.passive()
+            conn.post_recv(mr)
+            conn.push(data[:length])
+            if length % 2:
+                conn.fin()
+            else:
+                conn.reset()
+            conn.event("DISCONNECTED")
+            conn.wc("WR_FLUSH_ERR")
+            conn.id.destroy()
+            mr.dereg()
+
+
+# --- CRC
+
+@row("mpa-crc-default", "RFC 5044 4.4", "the CRC is asked for by default, in request and reply")
+def mpa_crc_default(t):
+    assert t.active().frame.flags & CRC, "request without C"
+    assert t.passive().frame.flags & CRC, "reply without C"
+
+
+@row("mpa-crc-one-side", "RFC 5044 4.4", "C of one side is enough: both directions have good CRCs and they are checked")
+def mpa_crc_one_side(t):
+    for conn in (t.passive(ENHANCED), t.active(ENHANCED)):
+        conn.echo()
+        conn.post_recv(t.mr())
+        conn.send(wire.send(conn.msn, b"bad"), crc_xor=1)
+        conn.terminate((2, 0, 2))
+        conn.wc("WR_FLUSH_ERR")
+
+
+@row("mpa-crc-one-side-peer", "RFC 5044 4.4", "we would do without, the peer asks for the CRC: it is made and checked",
+     params="crc=0")
+def mpa_crc_one_side_peer(t):
+    for conn in (t.passive(CRC | ENHANCED), t.active(CRC | ENHANCED)):
+        conn.echo()
+        conn.post_recv(t.mr())
+        conn.send(wire.send(conn.msn, b"bad"), crc_xor=1)
+        conn.terminate((2, 0, 2))
+        conn.wc("WR_FLUSH_ERR")
+
+
+@row("mpa-crc-none", "RFC 5044 4.4", "neither side asks for it: the field is there, and not checked", params="crc=0")
+def mpa_crc_none(t):
+    for conn in (t.passive(ENHANCED), t.active(ENHANCED)):
+        assert not conn.frame.flags & CRC, conn.frame
+        conn.echo()
+        mr = t.mr()
+        conn.post_recv(mr)
+        conn.send(wire.send(conn.msn, b"fine"), crc_xor=0xdeadbeef)
+        assert conn.wc().byte_len == 4 and mr.get(0, 4) == b"fine"
+
+
+@row("mpa-crc-sizes", "RFC 5044 4.4", "CRCs are right for messages of all sizes, in both directions")
+def mpa_crc_sizes(t):
+    sizes = [1, 100, 511, 512, 513, 1400, 1500, 4096, 30000, 65536]
+    for conn in (t.passive(), t.active()):
+        stream_out(conn, sizes)
+        stream_in(conn, sizes)
+
+
+@row("mpa-crc-send", "RFC 5044 8", "a Send with a bad CRC: not delivered, Terminate L2/0/02")
+def mpa_crc_send(t):
+    for bit in (0, 9, 31):
+        for conn in (t.passive(), t.active()):
+            conn.post_recv(t.mr())
+            conn.send(wire.send(1, b"spoilt"), crc_xor=1 << bit)
+            conn.terminate((2, 0, 2))
+            conn.wc("WR_FLUSH_ERR")
+
+
+@row("mpa-crc-every-bit", "RFC 5044 4.4", "one flipped bit at any place of an FPDU: not delivered, the connection ends")
+def mpa_crc_every_bit(t):
+    good = wire.Framer().fpdu(wire.send(1, b"abcde"))
+    for at in range(len(good)):
+        mr = t.mr(256)
+        conn = t.passive()
+        conn.post_recv(mr)
+        data = bytearray(good)
+        data[at] ^= 1 << at % 8
+        # In the length field it can make the FPDU longer.
+        conn.push(bytes(data) + bytes(70000 if at < 2 else 0))
+        said, _ = conn.any_end()
+        assert said, f"no Terminate for a flipped bit in octet {at}"
+        wc = conn.wc(None)
+        assert wc.status != "SUCCESS", f"flipped bit in octet {at}: {wc}"
+        conn.id.destroy()
+        mr.dereg()
+
+
+@row("mpa-crc-write", "RFC 5044 4.4", "a Write with a bad CRC: nothing of it is placed",
+     deviation="payload goes to its place before the CRC behind it is there; nothing is delivered")
+def mpa_crc_write(t):
+    mr = t.mr()
+    conn = t.passive()
+    conn.send(wire.write(mr.rkey, mr.addr, b"spoilt"), crc_xor=1)
+    conn.terminate((2, 0, 2))
+    mr.untouched()
+
+
+@row("mpa-crc-header", "RFC 5044 4.4", "a damaged header is a CRC error, and not what its contents would be",
+     deviation="the header is judged before the CRC behind it is there; the connection ends either way")
+def mpa_crc_header(t):
+    mr = t.mr()
+    good = wire.Framer().fpdu(wire.write(mr.rkey, mr.addr, b"right"))
+    conn = t.passive()
+    wrong = wire.Framer().fpdu(wire.write(mr.rkey ^ 0x100, mr.addr, b"right"))
+    conn.push(wrong[:-4] + good[-4:])
+    conn.terminate((2, 0, 2))
+
+
+@row("mpa-error-silences", "RFC 5044 8", "after a CRC error nothing more is delivered or placed")
+def mpa_error_silences(t):
+    mr, sink = t.mr(), t.mr()
+    conn = t.passive()
+    for _ in range(3):
+        conn.post_recv(mr)
+    good = wire.Framer()
+    data = good.fpdu(wire.send(1, b"spoilt"), crc_xor=1) + good.fpdu(wire.write(sink.rkey, sink.addr, b"late")) + \
+        good.fpdu(wire.send(2, b"late"))
+    conn.push(data)
+    conn.terminate((2, 0, 2))
+    for _ in range(3):
+        conn.wc("WR_FLUSH_ERR")
+    sink.untouched()
+
+
+@row("mpa-error-before", "RFC 5044 8", "what came before the bad FPDU is delivered")
+def mpa_error_before(t):
+    mr = t.mr()
+    conn = t.passive()
+    conn.post_recv(mr, 100)
+    conn.post_recv(mr, 100, 100)
+    framer = wire.Framer()
+    conn.push(framer.fpdu(wire.send(1, b"good")) + framer.fpdu(wire.send(2, b"evil"), crc_xor=1))
+    assert conn.wc().byte_len == 4
+    conn.wc("WR_FLUSH_ERR")
+    conn.terminate((2, 0, 2))
+
+
+@row("mpa-error-terminate", "RFC 5044 8", "an MPA error does not close TCP before the ULP's Terminate; only a FIN follows")
+def mpa_error_terminate(t):
+    conn = t.passive()
+    conn.post_recv(t.mr())
+    conn.send(wire.send(1, b"spoilt"), crc_xor=1)
+    term = conn.terminate((2, 0, 2))
+    assert not (term.m or term.d or term.r), f"{term} carries headers"
+    conn.event("DISCONNECTED")
+
+
+# --- Markers
+
+@row("mpa-markers-passive", "RFC 5044 4.3", "the initiator asks for markers: one every 512 octets of stream, the first one first")
+def mpa_markers_passive(t):
+    conn = t.passive(MARKERS | CRC | ENHANCED)
+    stream_out(conn, [0, 1, 4, 474, 475, 476, 477, 478, 479, 480, 481, 500, 508, 512, 1024, 1448, 3000, 20000, 65536])
+
+
+@row("mpa-markers-active", "RFC 5044 4.3", "the responder asks for markers: the same")
+def mpa_markers_active(t):
+    rnd = random.Random(1)
+    conn = t.active(MARKERS | CRC | ENHANCED)
+    stream_out(conn, [rnd.randrange(1500) for _ in range(60)])
+
+
+@row("mpa-markers-nocrc", "RFC 5044 4.3", "markers without CRCs", params="crc=0")
+def mpa_markers_nocrc(t):
+    for conn in (t.passive(MARKERS | ENHANCED), t.active(MARKERS | ENHANCED)):
+        stream_out(conn, [1, 500, 512, 20000])
+
+
+@row("mpa-markers-read", "RFC 5044 4.3", "Writes, Read Requests and Read Responses with markers, too")
+def mpa_markers_read(t):
+    conn = t.passive(MARKERS | CRC | ENHANCED)
+    mr = t.mr(1 << 14)
+    mr.put(PATTERN[:1 << 14])
+    conn.send(wire.read_request(1, 0x1234, 0x5678, 10000, mr.rkey, mr.addr))
+    segment, data = conn.message()
+    assert segment.opcode == wire.READ_RESPONSE and data == PATTERN[:10000], segment
+    conn.post_write(mr, 0x99, 0x77, 9000, wr_id=1)
+    segment, data = conn.message()
+    assert (segment.opcode, segment.stag, segment.to) == (wire.WRITE, 0x99, 0x77) and data == PATTERN[:9000], segment
+    conn.wc(wr_id=1)
+    conn.post_read(mr, 0x99, 0x77, 100, wr_id=2)
+    request = wire.ReadRequest(conn.segment().data)
+    assert request.size == 100, request
+    conn.send(wire.read_response(request.sink_stag, request.sink_to, bytes(100)))
+    conn.wc(wr_id=2)
+
+
+@row("mpa-markers-terminate", "RFC 5044 4.3", "a Terminate on a stream with markers")
+def mpa_markers_terminate(t):
+    conn = t.passive(MARKERS | CRC | ENHANCED)
+    stream_out(conn, [450, 460])
+    conn.send(wire.write(0xbad00, 0, b"x"))
+    conn.terminate((1, 1, 0))
+
+
+@row("mpa-markers-none", "RFC 5044 4.3", "no markers without M; we do not ask for them")
+def mpa_markers_none(t):
+    conn = t.passive()
+    assert not conn.frame.flags & MARKERS, conn.frame
+    stream_out(conn, [600, 1200])
+    assert not t.active().frame.flags & MARKERS
+
+
+# --- The end
+
+@row("mpa-close-fin", "RFC 5044 7.2", "the peer closes between FPDUs: DISCONNECTED, what is posted is flushed")
+def mpa_close_fin(t):
+    for conn in (t.passive(), t.active()):
+        conn.echo()
+        conn.post_recv(t.mr(), wr_id=5)
+        conn.fin()
+        conn.event("DISCONNECTED")
+        conn.wc("WR_FLUSH_ERR", wr_id=5)
+        conn.end()
+        assert conn.query().qp_state != RTS
+
+
+@row("mpa-close-last-fpdu", "RFC 5044 7.2", "what the peer sent before its FIN, in the same segment, is delivered")
+def mpa_close_last_fpdu(t):
+    for conn in (t.passive(), t.active()):
+        mr = t.mr()
+        conn.post_recv(mr)
+        conn.raw.sock.setsockopt(6, 3, 1)  # TCP_CORK
+        conn.send(wire.send(1, b"last words"))
+        conn.fin()
+        assert conn.wc().byte_len == 10 and mr.get(0, 10) == b"last words"
+        conn.event("DISCONNECTED")
+
+
+@row("mpa-disconnect", "RFC 5044 7.2", "rdma_disconnect: what was posted is sent whole, then FIN, no Terminate")
+def mpa_disconnect(t):
+    for conn in (t.passive(), t.active()):
+        mr = t.mr(1 << 16)
+        mr.put(PATTERN)
+        conn.send(wire.write(1, 0))
+        conn.post_send(mr)
+        conn.wc()
+        conn.disconnect()
+        segment, data = conn.message()
+        assert segment.opcode == wire.SEND and data == PATTERN
+        conn.no_terminate()
+        conn.fin()
+        conn.event("DISCONNECTED")
+
+
+@row("mpa-peer-terminate", "RFC 5044 8", "a Terminate of the peer ends the connection; it is not answered with one")
+def mpa_peer_terminate(t):
+    for conn in (t.passive(), t.active()):
+        conn.post_recv(t.mr())
+        conn.send(wire.terminate(2, 0, 2))
+        conn.no_terminate()
+        conn.wc("WR_FLUSH_ERR")
+        conn.event("DISCONNECTED")

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How bytes come, and how they stop coming: arbitrary splits, slow peers, dead peers, peers that go at each step."""
+
+import fcntl
+import select
+import socket
+import struct
+import time
+
+import wire
+from rows import MUST, OWN, SHOULD, row
+from rows_mpa import DEPTHS, PATTERN
+from target import PATIENCE
+from wire import CRC, ENHANCED, MARKERS, REJECT, REPLY, REQUEST, frame
+
+S = CRC | ENHANCED
+SIOCOUTQ = 0x5411  # bytes not acknowledged yet
+
+
+class Exchange:
+    """One pattern of traffic from the peer, as bytes: start-up, Send in two segments, Write, Read Request, Write of
+    zero octets, Send. The device's answer is the response to the Read. It can be had again and again."""
+
+    def __init__(self, t, flags):
+        self.t, self.flags = t, flags
+        self.sink, self.source, self.inbox = t.mr(256), t.mr(256, fill=0x5a), t.mr(256)
+        framer = wire.Framer(bool(flags & CRC))
+        self.request = frame(REQUEST, flags, 2, DEPTHS)
+        self.fpdus = b"".join(map(framer.fpdu, (
+            wire.send(1, b"hel", last=False),
+            wire.send(1, b"lo", mo=3),
+            wire.write(self.sink.rkey, self.sink.addr + 16, b"written"),
+            wire.read_request(1, 0xabc, 0x1000, 33, self.source.rkey, self.source.addr),
+            wire.write(1, 0),
+            wire.send(2, b"good bye"))))
+
+    def run(self, push):
+        """`push(raw, bytes)` sends. Start-up and stream are one after the other, as they must be."""
+        t = self.t
+        self.sink.put(bytes(256))
+        raw = t.dial()
+        push(raw, self.request)
+        _, id_ = t.request()
+        id_.make_qp()
+        id_.post_recv(self.inbox, 100, 0, wr_id=1)
+        id_.post_recv(self.inbox, 100, 100, wr_id=2)
+        id_.accept()
+        reply = raw.frame()
+        assert not reply.flags & REJECT, reply
+        raw.framing(bool((reply.flags | self.flags) & CRC), bool(reply.flags & MARKERS), bool(self.flags & MARKERS))
+        id_.event("ESTABLISHED", status=0)
+        push(raw, self.fpdus)
+        assert id_.wc(wr_id=1).byte_len == 5 and self.inbox.get(0, 5) == b"hello"
+        assert id_.wc(wr_id=2).byte_len == 8 and self.inbox.get(100, 8) == b"good bye"
+        assert self.sink.get(0, 40) == bytes(16) + b"written" + bytes(17), self.sink.get(0, 40)
+        segment, data = raw.message()
+        assert (segment.opcode, segment.stag, segment.to) == (wire.READ_RESPONSE, 0xabc, 0x1000), segment
+        assert data == b"\x5a" * 33
+        for mr in (self.sink, self.inbox):
+            mr.intact()
+        id_.destroy()
+        raw.close()
+
+
+def cut_at(at):
+    def push(raw, data):
+        raw.push(data[:at])
+        if data[at:]:
+            # The device sees the first part alone if it has been acknowledged.
+            until_acknowledged(raw.sock)
+            raw.push(data[at:])
+    return push
+
+
+def until_acknowledged(sock):
+    limit = time.monotonic() + PATIENCE
+    while struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0]:
+        assert time.monotonic() < limit, "the device's TCP does not acknowledge"
+        time.sleep(0.0005)
+
+
+def trickle(raw, data):
+    for byte in data:
+        raw.push(bytes([byte]))
+
+
+def every_cut(t, flags):
+    exchange = Exchange(t, flags)
+    for at in range(1, max(len(exchange.request), len(exchange.fpdus)), 1):
+        try:
+            exchange.run(cut_at(at))
+        except AssertionError as e:
+            raise AssertionError(f"cut at octet {at}: {e}") from e
+
+
+@row("split-everywhere", "RFC 5044 5", "the same traffic cut in two TCP segments at every octet", timeout=180)
+def split_everywhere(t):
+    every_cut(t, S)
+
+
+@row("split-everywhere-nocrc", "RFC 5044 5", "cut at every octet, without CRCs", params="crc=0", timeout=180)
+def split_everywhere_nocrc(t):
+    every_cut(t, ENHANCED)
+
+
+@row("split-everywhere-markers", "RFC 5044 5", "cut at every octet, answered with markers", timeout=180)
+def split_everywhere_markers(t):
+    every_cut(t, S | MARKERS)
+
+
+@row("split-trickle", "RFC 5044 5", "the same traffic octet by octet: with CRC, and with markers in the answer")
+def split_trickle(t):
+    for flags in (S, S | MARKERS):
+        Exchange(t, flags).run(trickle)
+
+
+@row("split-trickle-nocrc", "RFC 5044 5", "octet by octet, without CRCs", params="crc=0")
+def split_trickle_nocrc(t):
+    Exchange(t, ENHANCED).run(trickle)
+
+
+@row("split-chunks", "RFC 5044 5", "the same traffic in chunks of each size from 2 to 40 octets")
+def split_chunks(t):
+    exchange = Exchange(t, S)
+    for size in range(2, 41):
+        def push(raw, data, size=size):
+            for at in range(0, len(data), size):
+                raw.push(data[at:at + size])
+        exchange.run(push)
+
+
+@row("split-large", "RFC 5044 5", "a message of 1 MB in FPDUs of all sizes, in whatever TCP makes of it", OWN)
+def split_large(t):
+    mr = t.mr(1 << 20)
+    conn = t.passive()
+    conn.post_recv(mr)
+    data = PATTERN * 16
+    at, size = 0, 1
+    out = b""
+    while at < len(data):
+        part = data[at:at + size]
+        out += conn.raw.tx.fpdu(wire.send(1, part, mo=at, last=at + size >= len(data)))
+        at, size = at + size, size * 3 % 7919 + 1
+    conn.push(out)
+    assert conn.wc().byte_len == 1 << 20 and mr.get() == data
+
+
+# --- Peers that say nothing
+
+@row("time-no-request", "RFC 5044 7.1.2", "a peer that connects and says nothing is dropped after a time", SHOULD)
+def time_no_request(t):
+    for data in (b"", frame(REQUEST, CRC, 1, b"hello")[:21]):
+        raw = t.dial()
+        raw.push(data)
+        raw.end()
+    t.no_request(0.1)
+
+
+@row("time-trickled-request", "RFC 5044 7.1.2", "the time is for the whole request, not for each octet", SHOULD)
+def time_trickled_request(t):
+    raw = t.dial()
+    begin = time.monotonic()
+    for byte in frame(REQUEST, CRC, 1, bytes(100)):
+        if select.select([raw.sock], [], [], 0.5)[0]:
+            break
+        raw.push(bytes([byte]))
+    raw.end()
+    assert time.monotonic() - begin < 40
+
+
+@row("time-no-reply", "RFC 5044 7.1.2", "a peer that does not reply: UNREACHABLE with ETIMEDOUT after a time", SHOULD)
+def time_no_reply(t):
+    id_, raw, _ = t.calling()
+    id_.event("UNREACHABLE", status=-110)
+    raw.end()
+
+
+@row("time-no-syn-ack", "RFC 5044 7.1.2", "a host that does not answer the SYN: UNREACHABLE after a time", OWN)
+def time_no_syn_ack(t):
+    # A listener whose queue is full drops further SYNs.
+    with t.setup.inside():
+        full = socket.socket()
+        others = [socket.socket() for _ in range(4)]
+    full.bind((t.setup.there, 0))
+    full.listen(0)
+    for sock in others:
+        sock.setblocking(False)
+        sock.connect_ex(full.getsockname())
+    id_ = t.resolve(full.getsockname()[1])
+    id_.connect()
+    id_.event("UNREACHABLE", status=-110)
+    for sock in [full] + others:
+        sock.close()
+
+
+@row("time-refused", "RFC 5044 7.1", "nobody listens at the peer: REJECTED with ECONNREFUSED", OWN)
+def time_refused(t):
+    sock, port = t.await_dial()
+    sock.close()
+    id_ = t.resolve(port)
+    id_.connect()
+    id_.event("REJECTED", status=-111)
+
+
+@row("time-zero-window", "RFC 793 3.7", "a peer that takes nothing off the socket: other connections go on; the QP goes when it is "
+     "destroyed", OWN)
+def time_zero_window(t):
+    conn = t.passive()
+    conn.raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    conn.send(wire.write(1, 0))
+    mr = t.mr(1 << 20)
+    for i in range(16):
+        conn.post_send(mr, wr_id=i)
+    t.passive().echo()
+    begin = time.monotonic()
+    conn.id.destroy_qp()
+    assert time.monotonic() - begin < 10, "destroying the QP waits for the peer"
+    t.passive().echo()
+
+
+@row("time-zero-window-opens", "RFC 793 3.7", "the window opens again: all arrives", OWN)
+def time_zero_window_opens(t):
+    conn = t.passive()
+    conn.raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    conn.send(wire.write(1, 0))
+    mr = t.mr(1 << 18)
+    mr.put(PATTERN * 4)
+    for i in range(4):
+        conn.post_send(mr, wr_id=i)
+    time.sleep(1)  # into TCP's zero window probes
+    for i in range(4):
+        assert conn.message()[1] == PATTERN * 4
+        conn.wc(wr_id=i)
+
+
+@row("time-zero-window-reads", "RFC 5040 5.5", "a peer asks for much and reads nothing: it holds up nobody else", OWN)
+def time_zero_window_reads(t):
+    mr = t.mr(1 << 20)
+    conn = t.passive(ird=16, peer_ord=16)
+    conn.raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    conn.send(*(wire.read_request(i + 1, 1, 0, 1 << 20, mr.rkey, mr.addr) for i in range(16)))
+    for _ in range(3):
+        t.passive().echo()
+    conn.reset()
+    conn.event("DISCONNECTED")
+
+
+@row("time-half-close", "RFC 5044 7.2", "the peer shuts its sending side while the device has much to send: DISCONNECTED, all is "
+     "completed or flushed")
+def time_half_close(t):
+    conn = t.passive()
+    conn.send(wire.write(1, 0))
+    mr = t.mr(1 << 20)
+    for i in range(8):
+        conn.post_send(mr, wr_id=i)
+    conn.fin()
+    for i in range(8):
+        wc = conn.wc(None, wr_id=i)
+        assert wc.status in ("SUCCESS", "WR_FLUSH_ERR"), wc
+    conn.event("DISCONNECTED")
+
+
+@row("time-silent-after", "RFC 5044 7.2", "a connection may be idle: it works afterwards", OWN)
+def time_silent_after(t):
+    conn = t.passive()
+    conn.echo()
+    conn.silent(3)
+    conn.echo()
+
+
+@row("time-flood", "RFC 5044 7.1.2", "hundreds of connections that never speak do not keep a real one out", OWN)
+def time_flood(t):
+    assert t.listener
+    with t.setup.inside():
+        socks = [socket.socket() for _ in range(300)]
+    for sock in socks:
+        sock.setblocking(False)
+        sock.connect_ex((t.setup.here, t.port))
+    t.passive().echo()
+    for sock in socks:
+        sock.close()
+
+
+@row("time-flood-requests", "RFC 5044 7.1.2", "more requests than the backlog, then gone: the program may take any of them", OWN)
+def time_flood_requests(t):
+    raws = [t.dial() for _ in range(100)]
+    for raw in raws:
+        raw.push(frame(REQUEST, S, 2, DEPTHS))
+    for raw in raws[::2]:
+        raw.reset()
+    t.request()[1].destroy()
+    for raw in raws[1::2]:
+        raw.close()
+    for _ in range(100):
+        try:
+            event, id_ = t.request(1)
+        except AssertionError:
+            break
+        id_.destroy()
+    t.passive().echo()
+
+
+# --- Peers that go away with an RST, at each step
+
+@row("rst-before-request", "RFC 5044 8", "RST before and within the request: nothing remains")
+def rst_before_request(t):
+    for length in (0, 1, 19, 20, 23):
+        raw = t.dial()
+        raw.push(frame(REQUEST, S, 2, DEPTHS)[:length])
+        raw.reset()
+    t.no_request(0.1)
+    t.passive().echo()
+
+
+@row("rst-before-accept", "RFC 5044 8", "RST after the request: accept, or reject, fails or is followed by DISCONNECTED")
+def rst_before_accept(t):
+    for answer in ("accept", "reject"):
+        for wait in (0, 0.2):
+            raw = t.dial()
+            raw.push(frame(REQUEST, S, 2, DEPTHS))
+            _, id_ = t.request()
+            id_.make_qp()
+            raw.reset()
+            time.sleep(wait)
+            try:
+                getattr(id_, answer)()
+            except OSError:
+                continue
+            finally:
+                if answer == "reject":
+                    id_.destroy()
+            if answer == "accept":
+                event = id_.event("ESTABLISHED", "CONNECT_ERROR", "DISCONNECTED", "REJECTED", "UNREACHABLE")
+                if event.name == "ESTABLISHED":
+                    id_.event("DISCONNECTED")
+    t.passive().echo()
+
+
+@row("rst-after-accept", "RFC 5044 8", "RST right after the reply: DISCONNECTED, posted receives are flushed")
+def rst_after_accept(t):
+    conn = t.passive(before_accept=lambda id_: id_.post_recv(t.mr(), wr_id=7))
+    conn.reset()
+    conn.event("DISCONNECTED")
+    conn.wc("WR_FLUSH_ERR", wr_id=7)
+
+
+@row("rst-before-reply", "RFC 5044 8", "RST before and within the reply: the program is told with ECONNRESET")
+def rst_before_reply(t):
+    for length in (0, 1, 19, 20, 23):
+        id_, raw, _ = t.calling()
+        if length:
+            raw.push(frame(REPLY, S, 2, DEPTHS)[:length])
+        raw.reset()
+        id_.event("REJECTED", "CONNECT_ERROR", status=-104)
+    t.active().echo()
+
+
+@row("rst-after-reply", "RFC 5044 8", "RST right behind the reply: ESTABLISHED and DISCONNECTED, or an error, and no more")
+def rst_after_reply(t):
+    for _ in range(10):
+        id_, raw, _ = t.calling()
+        raw.push(frame(REPLY, S, 2, DEPTHS))
+        raw.reset()
+        if id_.event("ESTABLISHED", "REJECTED", "CONNECT_ERROR").name == "ESTABLISHED":
+            id_.event("DISCONNECTED")
+        id_.no_event(0.05)
+        id_.destroy()
+
+
+@row("rst-mid-fpdu", "RFC 5044 8", "RST within a message, in either role: not delivered, DISCONNECTED, flushed")
+def rst_mid_fpdu(t):
+    data = wire.Framer().fpdu(wire.send(1, b"x" * 100, last=False)) + \
+        wire.Framer().fpdu(wire.send(1, b"y" * 100, mo=100))
+    for conn in (t.passive(), t.active()):
+        conn.post_recv(t.mr())
+        conn.push(data[:150])
+        until_acknowledged(conn.raw.sock)
+        conn.reset()
+        conn.wc("WR_FLUSH_ERR")
+        conn.event("DISCONNECTED")
+
+
+@row("rst-pending-send", "RFC 5044 8", "RST with a megabyte on its way out: each work request ends, in order, with or without error")
+def rst_pending_send(t):
+    for conn in (t.passive(), t.active()):
+        mr = t.mr(1 << 18)
+        conn.send(wire.write(1, 0))
+        for i in range(8):
+            conn.post_send(mr, wr_id=i)
+        conn.segment()
+        conn.reset()
+        statuses = [conn.wc(None, wr_id=i).status for i in range(8)]
+        assert "WR_FLUSH_ERR" in statuses, statuses
+        first = next(i for i, status in enumerate(statuses) if status != "SUCCESS")
+        assert all(status != "SUCCESS" for status in statuses[first:]), statuses
+        conn.event("DISCONNECTED")
+
+
+@row("rst-pending-read", "RFC 5040 5.5", "RST before a Read Response is whole: the Read is flushed, not completed")
+def rst_pending_read(t):
+    for conn in (t.passive(), t.active()):
+        mr = t.mr()
+        conn.send(wire.write(1, 0))
+        conn.post_read(mr, 1, 0, 100, wr_id=1)
+        request = wire.ReadRequest(conn.segment().data)
+        conn.send(wire.read_response(request.sink_stag, request.sink_to, bytes(50), last=False))
+        until_acknowledged(conn.raw.sock)
+        conn.reset()
+        conn.wc("WR_FLUSH_ERR", wr_id=1)
+        conn.event("DISCONNECTED")
+
+
+@row("rst-serving-read", "RFC 5040 5.5", "RST while a Read is being answered")
+def rst_serving_read(t):
+    mr = t.mr(1 << 20)
+    for _ in range(5):
+        conn = t.passive(ird=16, peer_ord=16)
+        conn.send(*(wire.read_request(i + 1, 1, 0, 1 << 20, mr.rkey, mr.addr) for i in range(4)))
+        conn.segment()
+        conn.reset()
+        conn.event("DISCONNECTED")
+        conn.id.destroy()
+
+
+@row("rst-after-reject", "RFC 5044 8", "a rejected peer that resets, or stays: nothing remains of it")
+def rst_after_reject(t):
+    for way in ("reset", "fin", None):
+        raw = t.dial()
+        raw.push(frame(REQUEST, S, 2, DEPTHS))
+        _, id_ = t.request()
+        id_.reject()
+        raw.frame()
+        if way:
+            getattr(raw, way)()
+        else:
+            raw.end()
+        id_.destroy()
+
+
+@row("end-listener-goes", "RFC 5044 7.1", "the listener goes while connections are at each step of start-up", OWN)
+def end_listener_goes(t):
+    raws = [t.dial() for _ in range(6)]
+    whole = frame(REQUEST, S, 2, DEPTHS)
+    for raw, length in zip(raws, (0, 10, 20, 23, 24, 24)):
+        raw.push(whole[:length])
+    _, id_ = t.request()
+    t.listener.destroy()
+    t._listener = None
+    for raw in raws[:4]:
+        raw.end()
+    id_.destroy()
+
+
+@row("end-destroy-calling", "RFC 5044 7.1", "the program gives up while its connection is at each step of start-up", OWN)
+def end_destroy_calling(t):
+    for length in (None, 0, 10, 23):
+        if length is None:
+            _, port = t.await_dial()
+            id_ = t.resolve(port)
+            id_.connect()
+        else:
+            id_, raw, _ = t.calling()
+            raw.push(frame(REPLY, S, 2, DEPTHS)[:length])
+        id_.destroy()
+        if length is not None:
+            raw.any_end()
