@@ -9,6 +9,10 @@ modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree 
 	+@scripts/kmake module modules
 	@cp build/module/siw.ko siw.ko
 
+.PHONY: sanitize-module
+sanitize-module: ## build the module for the sanitizer kernel, into build/sanitize
+	+@scripts/kmake sanitize modules
+
 .PHONY: demo
 demo: modules ## two guests on the stock kernel do RDMA between them, all set-up included
 	@qemu-tests/demo

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs test cases between two QEMU guests on the stock Debian kernel.
+"""Runs test cases between two QEMU guests on the stock Debian kernel, or between two sets of namespaces in one
+sanitizer kernel (User Mode Linux, see scripts/sanitize.config).
 
 A case is a shell file with a header ("#: key value") and two functions, a and b,
 one per guest; guest/lib.sh has what they can call. All cases of a run share one
@@ -9,6 +10,8 @@ behind, or if the kernel of a guest logs a warning."""
 
 import argparse
 import atexit
+import bisect
+import collections
 import ctypes
 import fcntl
 import os
@@ -26,8 +29,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
 GUESTS = ("a", "b")
+KERNELS = ("stock", "sanitize")
 BOOT_TIMEOUT = 180
 STEP_TIMEOUT = 120  # loading or unloading a driver
+LEAK_AGE = 6  # kmemleak reports no younger objects
 SKIPPED = 77  # exit status of a half that cannot run here
 
 # Log levels 0 to 4 (warning) fail a case, and these texts at any level.
@@ -37,6 +42,9 @@ BAD = re.compile(
     r"scheduling while atomic|sleeping function|unregister_netdevice: waiting|Kernel panic",
     re.I,
 )
+# How a report begins.
+SPLAT = re.compile(r"BUG:|WARNING:|UBSAN:|Oops|general protection|blocked for more than|"
+                   r"unregister_netdevice: waiting|Kernel panic")
 # What a stock kernel says in a healthy guest.
 HARMLESS = re.compile("|".join((
     r"qemu-tests: ",
@@ -45,12 +53,21 @@ HARMLESS = re.compile("|".join((
     r"speed is unknown, defaulting to 1000",
     # C siw, of what a peer tells it.
     r"siw: got TERMINATE|siw: siw_rx_umem: .* bogus addr",
+    # Of the sanitizer kernel: leaks are read from its own file.
+    r"kmemleak: ",
     # The core's own work of a port event, when the netdev is gone before it runs.
     r"ib_query_port failed \(-19\)",
 )))
+# What the driver's counters say of a case.
+EXERCISED = {
+    "connections": r"\bactive_connects (\d+)",
+    "FPDUs": r"\brx_fpdus (\d+)",
+    "bytes": r"\brx_bytes (\d+)",
+    "Terminates": r"\btx_terminate (\d+)",
+}
 # Before any driver is loaded there is only the stock kernel, whose clocks complain
 # in a guest on a busy machine: there the texts count, not the levels.
-HARMLESS_AT_BOOT = re.compile("BIOS")
+HARMLESS_AT_BOOT = re.compile("BIOS|LOCKDEP_|kmemleak: ")
 
 
 def tsc_khz():
@@ -89,6 +106,7 @@ def output(*cmd):
 class Case:
     def __init__(self, path, name, driver):
         self.path, self.name = path, name
+        self.kernels = KERNELS
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         with open(path) as f:
             for line in f:
@@ -104,11 +122,16 @@ class Case:
                     self.params = value.split()
                 elif key == "timeout":
                     self.timeout = int(value)
+                elif key == "kernel":
+                    # What follows the name says why.
+                    self.kernels = (value.split()[0],)
                 else:
                     sys.exit(f"{path}: unknown key {key}")
         if len(self.drivers) != 2:
             sys.exit(f"{path}: drivers must name two, for guests a and b")
         self.drivers = [driver if d == "siw" else d for d in self.drivers]
+        if self.drivers[0] != self.drivers[1] and not "none" in self.drivers:
+            self.kernels = ("stock",)  # one kernel takes only one of them
 
 
 def find_cases():
@@ -118,10 +141,11 @@ def find_cases():
     return {os.path.relpath(p, CASES)[: -len(".case")]: p for p in sorted(found)}
 
 
-def pick_cases(wanted, everything, driver):
+def pick_cases(wanted, everything, driver, kernel):
     known = find_cases()
     if everything:
-        return [Case(p, n, driver) for n, p in known.items()]
+        cases = [Case(p, n, driver) for n, p in known.items()]
+        return [c for c in cases if kernel in c.kernels]
     cases = []
     for word in wanted:
         names = [n for n in known if n == word or n.startswith(word.rstrip("/") + "/")]
@@ -173,6 +197,9 @@ class Guests:
         self.image, self.out, self.network, self.sockets = image, out, network, sockets
         self.procs, self.conns, self.buffers = {}, {}, {}
         self.boots = 0
+        self.history = []  # of the cases of this boot
+        self.kernels = GUESTS  # which guests' kernel logs to read
+        self.splats = 0
         atexit.register(self.kill)
 
     def kill(self):
@@ -181,7 +208,7 @@ class Guests:
         for proc in self.procs.values():
             proc.kill()
             proc.wait()
-        self.procs, self.conns = {}, {}
+        self.procs, self.conns, self.history = {}, {}, []
 
     def boot(self):
         self.kill()
@@ -191,7 +218,7 @@ class Guests:
             ctl = f"{self.sockets}/ctl-{g}"
             if os.path.exists(ctl):
                 os.unlink(ctl)
-            console = f"{self.out}/console-{g}" + (f".{self.boots}" if self.boots > 1 else "")
+            console = f"{self.out}/console-{g}{self.nth_boot()}"
             mac = "52:54:00:77:00:0" + g
             append = (
                 "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable "
@@ -218,6 +245,12 @@ class Guests:
         self.answers("ready", BOOT_TIMEOUT)
         return time.monotonic() - start
 
+    def consoles(self):
+        return [f"{self.out}/console-{g}{self.nth_boot()}" for g in GUESTS]
+
+    def nth_boot(self):
+        return f".{self.boots}" if self.boots > 1 else ""
+
     def connect(self, guest, path):
         conn = socket.socket(socket.AF_UNIX)
         end = time.monotonic() + 30
@@ -240,16 +273,16 @@ class Guests:
             except OSError:
                 raise GuestDied(f"guest {g} died")
 
-    def answers(self, word, timeout, first_failure=False):
-        """The status with which each guest answers WORD; passes events on meanwhile."""
+    def answers(self, word, timeout, first_failure=False, guests=GUESTS):
+        """The status with which each of the guests answers WORD; passes events on meanwhile."""
         got, end = {}, time.monotonic() + timeout
         with selectors.DefaultSelector() as sel:
             for g, conn in self.conns.items():
                 sel.register(conn, selectors.EVENT_READ, g)
-            while len(got) < len(GUESTS):
+            while len(got) < len(guests):
                 ready = sel.select(max(0, end - time.monotonic()))
                 if not ready:
-                    missing = " and ".join(g for g in GUESTS if g not in got)
+                    missing = " and ".join(g for g in guests if g not in got)
                     raise OutOfTime(f"guest {missing}: not done after {timeout} s")
                 for key, _ in ready:
                     for words in self.lines(key.data):
@@ -271,6 +304,10 @@ class Guests:
         *whole, self.buffers[guest] = (self.buffers[guest] + data).split(b"\n")
         return [line.decode(errors="replace").split() for line in whole if line.strip()]
 
+    def leaks(self, case):
+        """Of the stock kernel nothing is known."""
+        return []
+
     def power_off(self):
         try:
             self.send("off")
@@ -279,6 +316,86 @@ class Guests:
         except (GuestDied, subprocess.TimeoutExpired):
             pass
         self.kill()
+
+
+class OneKernel(Guests):
+    """Both guests in one User Mode Linux, which is a process here."""
+
+    def __init__(self, image, out, kernel, sockets):
+        super().__init__(image, out, None, sockets)
+        self.kernel = kernel
+        self.kernels = "a"
+        # What it boots from, until it has the image.
+        self.initial = f"{out}/initial"
+        for name in ("bin", "proc", "sys", "dev", "lower", "rw", "root"):
+            os.makedirs(f"{self.initial}/{name}")
+        shutil.copy(f"{image}/root/usr/bin/busybox", f"{self.initial}/bin")
+        shutil.copy(f"{HERE}/guest/uml-init", f"{self.initial}/init")
+
+    def consoles(self):
+        return [f"{self.out}/console{self.nth_boot()}"]
+
+    def boot(self):
+        self.kill()
+        self.boots += 1
+        start = time.monotonic()
+        theirs = {}
+        for g in GUESTS:
+            self.conns[g], theirs[g] = socket.socketpair()
+            self.buffers[g] = b""
+        fds = [theirs[g].fileno() for g in GUESTS]
+        cmd = [
+            # A PID namespace takes all its processes along.
+            "unshare", "--pid", "--fork", "--kill-child",
+            # It is linked against the libraries of the build root.
+            f"{TOP}/scripts/in-root", f"{self.kernel}/linux", "mem=1500M", "seccomp=off", f"uml_dir={self.out}/uml",
+            "quiet", "loglevel=5", "panic=-1",
+            "con=null", "con0=fd:0,fd:1", "ssl=null", *(f"ssl{i}=fd:{fd},fd:{fd}" for i, fd in enumerate(fds)),
+            "rootfstype=hostfs", f"rootflags={self.initial}", "rw", "init=/init",
+            f"host.root={self.image}/root", f"host.tests={HERE}", f"host.out={self.out}",
+            f"host.modules={self.kernel}/modules",
+        ]
+        with open(self.consoles()[0], "w") as console:
+            self.procs["uml"] = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=console, stderr=console,
+                                                 pass_fds=fds, preexec_fn=die_with_parent)
+        for sock in theirs.values():
+            sock.close()
+        self.answers("ready", BOOT_TIMEOUT)
+        return time.monotonic() - start
+
+    def leaks(self, case):
+        """What the driver leaked and was not told yet, as (name of a case, text). An object is known to have leaked
+        only 5 s after it was made, so that this may be a case before the one that has just ended."""
+        self.send(f"leaks {case.name}", "a")
+        self.answers("scanned", STEP_TIMEOUT, guests="a")
+        with open(f"{self.out}/{case.name}/leaks", errors="replace") as f:
+            objects = re.split(r"^(?=unreferenced object)", f.read(), flags=re.M)[1:]
+        found = []
+        for text in objects:
+            # jiffies begin five minutes before they wrap, 100 a second.
+            made = (int(re.search(r"jiffies (\d+)", text)[1]) + 30000 & 0xffffffff) / 100
+            name = next((name for start, name in reversed(self.history) if start <= made), None)
+            text = self.with_symbols(text, name)
+            if name and "[siw]" in text:
+                found.append((name, text))
+        return found
+
+    def with_symbols(self, text, name):
+        """The driver's functions had names as long as it was loaded."""
+        path = f"{self.out}/{name}/symbols.a"
+        if not os.path.exists(path):
+            return text
+        with open(path) as f:
+            symbols = sorted((int(words[0], 16), words[2]) for words in map(str.split, f))
+
+        def name_of(match):
+            address = int(match[0], 16)
+            at = bisect.bisect(symbols, (address, "~")) - 1
+            if at < 0 or address > symbols[-1][0] + 0x10000:
+                return match[0]
+            return f"{symbols[at][1]}+{address - symbols[at][0]:#x} [siw]"
+
+        return re.sub(r"\b0x[0-9a-f]{8,16}$", name_of, text, flags=re.M)
 
 
 def die_with_parent():
@@ -300,11 +417,31 @@ def bad_lines(path, harmless, worst_level=4):
     return found
 
 
-def tail(path, count=12):
+def text_of(path):
     if not os.path.exists(path):
-        return []
+        return ""
     with open(path, errors="replace") as f:
-        return f.read().splitlines()[-count:]
+        return f.read()
+
+
+def tail(path, count=12):
+    return text_of(path).splitlines()[-count:]
+
+
+def exercised(folder):
+    """What a case did: by the counters of the devices that were there at its end, and by its own word."""
+    done = collections.Counter()
+    for g in GUESTS:
+        for words, pattern in EXERCISED.items():
+            done[words] += sum(map(int, re.findall(pattern, text_of(f"{folder}/counters.{g}"))))
+        for line in text_of(f"{folder}/exercised.{g}").splitlines():
+            words, n = line.rsplit(None, 1)
+            done[words] += int(n)
+    return +done
+
+
+def amounts(done):
+    return ", ".join(f"{n} {words}" for words, n in done.items()) or "nothing counted"
 
 
 def run_case(guests, case):
@@ -331,6 +468,8 @@ def run_case(guests, case):
         for g, driver, peer in zip(GUESTS, case.drivers, reversed(case.drivers)):
             guests.send(" ".join(["prepare", case.name, driver, peer, *case.params]), [g])
         bad = [g for g, rc in guests.answers("prepared", STEP_TIMEOUT).items() if rc]
+        with open(f"{folder}/uptime.a") as f:
+            guests.history.append((float(f.read().split()[0]), case.name))
         for g in bad:
             failed(f"guest {g}: loading the driver failed", f"prepare.{g}")
         if not bad:
@@ -363,13 +502,14 @@ def run_case(guests, case):
             pass
     except GuestDied as e:
         failed(str(e))
-        for g in GUESTS:
-            console = tail(f"{guests.out}/console-{g}" + (f".{guests.boots}" if guests.boots > 1 else ""), 40)
-            why.extend(f"    console of {g}: {line}" for line in console if line.strip())
+        guests.splats += 1
+        for path in guests.consoles():
+            why.extend(f"    {os.path.basename(path)}: {line}" for line in tail(path, 40) if line.strip())
         fit = False
 
-    for g in GUESTS:
+    for g in guests.kernels:
         lines = bad_lines(f"{folder}/dmesg.{g}", HARMLESS)
+        guests.splats += sum(1 for line in lines if SPLAT.search(line))
         if lines:
             failed(f"guest {g}: the kernel complained ({len(lines)} lines):")
             why.extend("    " + line for line in lines[:12])
@@ -381,7 +521,7 @@ def run_case(guests, case):
     return ("FAIL", why, fit) if why else ("PASS", [], fit)
 
 
-def prepare_out(out, cases):
+def prepare_out(out, cases, kernel):
     if os.path.isdir(out):
         for name in os.listdir(out):
             path = f"{out}/{name}"
@@ -390,12 +530,16 @@ def prepare_out(out, cases):
     os.makedirs(f"{out}/bin")
     drivers = {d for c in cases for d in c.drivers}
     if "siw" in drivers:
-        ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko")
+        ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko" if kernel == "stock" else f"{TOP}/build/sanitize/siw.ko")
         if not os.path.exists(ours):
-            subprocess.run(["make", "-C", TOP], check=True)
+            subprocess.run(["make", "-C", TOP, "modules" if kernel == "stock" else "sanitize-module"], check=True)
         shutil.copy(ours, f"{out}/mod/siw.ko")
     if "c-siw" in drivers:
-        shutil.copy(output(f"{TOP}/scripts/c-siw"), f"{out}/mod/c-siw.ko")
+        if kernel == "stock":
+            theirs = output(f"{TOP}/scripts/c-siw")
+        else:
+            theirs = output(f"{TOP}/scripts/sanitize-kernel") + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
+        shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     for name in drivers - {"siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
@@ -407,6 +551,7 @@ def main():
     p.add_argument("case", nargs="*", help="name of a case or of a group of them, or a case file")
     p.add_argument("--all", action="store_true", help="run every case")
     p.add_argument("--list", action="store_true", help="list the cases")
+    p.add_argument("--kernel", choices=KERNELS, default="stock", help="which kernel to run on")
     p.add_argument("--driver", default="siw", metavar="NAME",
                    help="put NAME (c-siw, rxe) in place of siw")
     p.add_argument("--cmd-a", metavar="CMD", help="run a shell command of yours in guest a ...")
@@ -414,7 +559,7 @@ def main():
     p.add_argument("--timeout", type=int, metavar="SECONDS", help="bound of each case, in place of its own")
     p.add_argument("--capture", metavar="FILE", help="write the traffic between the guests to FILE")
     p.add_argument("--capture-port", metavar="PORT", help="of that, only this TCP port")
-    p.add_argument("--logs", metavar="DIR", default=f"{TOP}/build/log/qemu", help="folder of the logs")
+    p.add_argument("--logs", metavar="DIR", help="folder of the logs")
     args = p.parse_args()
 
     if args.list:
@@ -434,7 +579,7 @@ def main():
         args.case.append(path)
     if not args.case and not args.all:
         p.error("name a case, or --all")
-    cases = pick_cases(args.case, args.all, args.driver)
+    cases = pick_cases(args.case, args.all, args.driver, args.kernel)
     names = {}
     for case in cases:
         case.timeout = args.timeout or case.timeout
@@ -443,7 +588,7 @@ def main():
         if names[case.name] > 1:
             case.name += f".{names[case.name]}"
 
-    out = os.path.realpath(args.logs)
+    out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     os.makedirs(os.path.dirname(out), exist_ok=True)
     lock = open(out + ".lock", "w")
     try:
@@ -453,20 +598,34 @@ def main():
         fcntl.flock(lock, fcntl.LOCK_EX)
 
     image = output(f"{HERE}/image")
-    prepare_out(out, cases)
+    prepare_out(out, cases, args.kernel)
     output(f"{HERE}/src/build", f"{out}/bin")
-    network = Network(sockets)
-    guests = Guests(image, out, network, sockets)
+    if args.kernel == "stock":
+        network = Network(sockets)
+        guests = Guests(image, out, network, sockets)
+    else:
+        network = None
+        guests = OneKernel(image, out, output(f"{TOP}/scripts/sanitize-kernel"), sockets)
     capture = None
     if args.capture:
-        if not network.taps:
+        if not network or not network.taps:
             sys.exit("cannot capture without taps")
         only = ["-f", f"tcp port {args.capture_port}"] if args.capture_port else []
         capture = subprocess.Popen(
             ["dumpcap", "-q", "-i", "tap-a", "-B", "256", *only, "-w", args.capture],
             stderr=open(f"{out}/capture", "w"), preexec_fn=die_with_parent)
 
-    counts = {"PASS": 0, "FAIL": 0, "SKIP": 0}
+    results = {}
+
+    def look_for_leaks():
+        for name, text in guests.leaks(case):
+            leaked.append(name)
+            results[name] = "FAIL"
+            say(f"FAIL {name}: leaked memory")
+            say("    " + text.rstrip().replace("\n", "\n    "))
+
+    leaked = []
+    total = collections.Counter()
     up = False
     for case in cases:
         if not up:
@@ -476,16 +635,19 @@ def main():
                 say(f"the guests did not boot: {e}; consoles: {out}/console-*")
                 return 1
             say(f"guests booted in {took:.0f} s")
-            for g in GUESTS:
+            for g in guests.kernels:
                 lines = bad_lines(f"{out}/boot-dmesg.{g}", HARMLESS_AT_BOOT, -1)
                 if lines:
                     say(f"guest {g}: the kernel complained at boot:\n    " + "\n    ".join(lines[:12]))
-                    counts["FAIL"] += 1
+                    results[f"boot{guests.nth_boot()}"] = "FAIL"
         start = time.monotonic()
         status, why, up = run_case(guests, case)
-        counts[status] += 1
+        results[case.name] = status
         where = "" if case.drivers == ["siw", "siw"] else f" ({'/'.join(case.drivers)})"
-        say(f"{status} {case.name}{where} {time.monotonic() - start:.0f} s")
+        done = exercised(f"{out}/{case.name}")
+        total += done
+        what = f": {amounts(done)}" if args.kernel == "sanitize" else ""
+        say(f"{status} {case.name}{where} {time.monotonic() - start:.0f} s{what}")
         for line in why:
             say("    " + line)
         if status == "FAIL":
@@ -494,13 +656,21 @@ def main():
             for g in GUESTS:
                 say(f"--- guest {g}")
                 sys.stdout.write(open(f"{out}/{case.name}/stdout.{g}", errors="replace").read())
+        if up:
+            look_for_leaks()
     if up:
+        if args.kernel != "stock":
+            time.sleep(LEAK_AGE)
+            look_for_leaks()
         guests.power_off()
     if capture:
         capture.send_signal(signal.SIGINT)
         capture.wait(30)
-    say(f"{counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} skipped")
-    return 1 if counts["FAIL"] else 0
+    if args.kernel == "sanitize":
+        say(f"{len(results)} cases, {guests.splats} splats, {len(leaked)} leaks; in all: {amounts(total)}")
+    passed, failed, skipped = (list(results.values()).count(s) for s in ("PASS", "FAIL", "SKIP"))
+    say(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

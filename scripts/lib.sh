@@ -130,6 +130,28 @@ need_kernel() {
 	S=$dir/source O=$dir/build
 }
 
+# The same for the sanitizer kernel, which is made from the stock kernel's source.
+siw_sanitize_dir() {
+	# A change of how it is built, other than of its configuration, needs another number.
+	printf '%s\n' "$SIW_CACHE/sanitize-$KV-${ROOT##*-}-$( (echo 1; cat "$SIW_TOP/scripts/sanitize.config") | short_hash)"
+}
+
+need_sanitize_kernel() {
+	local dir
+	need_kernel
+	dir=$(siw_sanitize_dir)
+	is_cached "$dir" || "$SIW_TOP/scripts/sanitize-kernel" >/dev/null
+	O=$dir/build
+}
+
+# sanitize_make ARG...: make for it. Rust and KASAN together want clang.
+sanitize_make() {
+	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.
+	# The warning is of a header of UML's own.
+	in_root make -C "$S" "O=$O" ARCH=um LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic \
+		RUSTFLAGS_MODULE="-Crelocation-model=static -Ccode-model=large" -j"$(nproc)" "$@"
+}
+
 # in_root CMD...: run CMD in the build root, in this directory. The checkout and
 # the cache are there at the same paths. The mounts are in a mount namespace of
 # this one command, so nothing stays behind and several can run side by side.

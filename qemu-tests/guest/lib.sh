@@ -12,8 +12,11 @@ else
 	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6
 fi
 read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver 2>/dev/null || true
-DEV=siw0
-[ "$DRIVER" != rxe ] || DEV=rxe0
+# In one kernel no two devices have the same name.
+NUMBER=0
+[ "$KERNEL" = stock ] || [ "$GUEST" = a ] || NUMBER=1
+DEV=siw$NUMBER
+[ "$DRIVER" != rxe ] || DEV=rxe$NUMBER
 export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 
 # network_up: the network as every case finds it.
@@ -40,27 +43,32 @@ load_driver() {
 	none) return ;;
 	rxe)
 		modprobe rdma_rxe
-		rdma link add rxe0 type rxe netdev eth0
+		rdma link add rxe$NUMBER type rxe netdev eth0
 		;;
 	*)
 		insert_driver
-		rdma link add siw0 type siw netdev eth0
+		rdma link add siw$NUMBER type siw netdev eth0
 		;;
 	esac
 }
 
 # insert_driver: insmod, as load_driver did it, for cases that unload in between.
-# C siw has no parameters: it gets none.
+# C siw has no parameters: it gets none. In one kernel the first guest does it.
 insert_driver() {
 	[ "$DRIVER" != c-siw ] || DRIVER_PARAMS=
-	# shellcheck disable=SC2086 # words
-	insmod "$OUT/mod/$DRIVER.ko" $DRIVER_PARAMS
+	# shellcheck disable=SC2016,SC2086 # expanded by the inner shell; words
+	flock "${SHARED:-/run}" sh -c '[ -d /sys/module/siw ] || exec insmod "$@"' sh \
+		"$OUT/mod/$DRIVER.ko" $DRIVER_PARAMS
 }
 
 # unload_driver: the end of every case. All objects of dead programs must be gone,
-# and the module must go with its links still there.
+# and the module must go with its links still there. In one kernel the last guest does it.
 unload_driver() {
 	local module left tries=100
+	if [ -n "${SHARED:-}" ]; then
+		! mkdir "$SHARED/left" 2>/dev/null || return 0
+		rmdir "$SHARED/left"
+	fi
 	for module in siw rdma_rxe; do
 		[ -d "/sys/module/$module" ] || continue
 		while left=$(rdma resource show | grep -E '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'); do
@@ -86,6 +94,10 @@ await() {
 	}
 	exec {fd}>&-
 }
+
+# exercised N WHAT: the summary of a run on the sanitizer kernel is to count it, for what no
+# counter of a device tells.
+exercised() { echo "${*:2} $1" >>"$OUT/$CASE/exercised.$GUEST"; }
 
 # both NAME: go on when both guests are here.
 both() {
