@@ -6,6 +6,10 @@ consumers, so no STag there is can be invalidated, and the protection domain of 
 at."""
 
 import ctypes
+import mmap
+import tempfile
+import threading
+import time
 
 import verbs
 import wire
@@ -182,11 +186,37 @@ def revoked_mid_segment(t):
 
 
 def wait_until(true, what):
-    import time
     limit = time.monotonic() + 20
     while not true():
         assert time.monotonic() < limit, f"not within 20 s: {what}"
         time.sleep(0.001)
+
+
+@row("mem-revoked-under-fire", "RFC 5040 8.1.1",
+     "No byte is placed once deregistering has returned, however fast the peer writes")
+def revoked_under_fire(t):
+    for _ in range(25):
+        mr, conn = t.mr(8192), t.passive()
+        fpdus = [conn.raw.tx.fpdu(wire.write(mr.rkey, mr.addr, bytes([n]) * 1400)) for n in range(1, 9)]
+
+        def fire(push, fpdus=fpdus):
+            try:
+                while True:
+                    for fpdu in fpdus:
+                        push(fpdu)
+            except OSError:
+                pass  # the device has had enough
+
+        gun = threading.Thread(target=fire, args=(conn.push,))
+        gun.start()
+        wait_until(lambda mr=mr: mr.get(1399, 1) != b"\0", "something is placed")
+        mr.dereg()
+        placed = mr.get()
+        gun.join()
+        assert mr.get() == placed, "placed after deregistering"
+        ended(conn)
+        conn.id.destroy()
+        mr.intact()
 
 
 @row("mem-rights-matrix", "RFC 5040 8.1.1", "Each set of rights allows what it says, and nothing else")
@@ -501,6 +531,31 @@ def stag_reuse(t):
         assert mr.rkey not in seen
         seen.add(mr.rkey)
         mr.dereg()
+
+
+@row("mem-reg-read-only", "RFC 5040 8.1.2",
+     "A program gives no right to memory that it has not itself: no write to a read-only mapping")
+def reg_read_only(t):
+    with tempfile.TemporaryFile() as f:
+        f.write(bytes([3]) * 4096)
+        f.flush()
+        # Python has no address for a mapping that is not writable.
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_size_t]
+        addr = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), 0)
+        for access in LOCAL_WRITE, LOCAL_WRITE | REMOTE_WRITE, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ:
+            try:
+                check_reg(addr, 4096, t.pd, access)
+            except OSError:
+                continue
+            raise AssertionError(f"registered for access {access}")
+        readable = check_reg(addr, 4096, t.pd, REMOTE_READ)
+        conn = t.passive()
+        conn.send(wire.read_request(1, SINK, 0, 4096, readable.contents.rkey, addr))
+        assert conn.message()[1] == bytes([3]) * 4096
+        refused(conn, (0, 1, 2), wire.write(readable.contents.rkey, addr, b"bad"))
+        verbs.check(ibv.ibv_dereg_mr(readable))
 
 
 @row("mem-reg-overflow", "own",

@@ -131,7 +131,8 @@ class Traffic:
         for mr in self.written, self.source, self.sink, self.received:
             mr.intact()
 
-@row("random-traffic", "own", "Messages of all kinds in both directions at a time, cut anywhere, arrive whole and complete in order",
+@row("random-traffic", "own",
+     "Messages of all kinds in both directions at a time, cut anywhere, arrive whole and complete in order",
      OWN)
 def traffic(t):
     for seed in range(4):
@@ -158,7 +159,8 @@ def mistaken(rng, ulpdu):
         bad[at:at + 4] = rng.choice((bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0"))
     return bytes(bad)
 
-@row("random-mistakes", "own", "Whatever is wrong with a header: nothing is touched but what it was allowed to, and the stream ends",
+@row("random-mistakes", "own",
+     "Whatever is wrong with a header: nothing is touched but what it was allowed to, and the stream ends",
      OWN, timeout=150)
 def mistakes(t):
     rng = random.Random(3)

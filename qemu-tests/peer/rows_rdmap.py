@@ -184,7 +184,7 @@ def read_after_write(t):
 @row("rdmap-read-no-slot", "RFC 5040 6.1", "More Read Requests than were agreed are an error: 1/2/02, QP_REQ_ERR")
 def read_no_slot(t):
     mr = t.mr(4 << 20)
-    for depth in 1, 4:
+    for depth in 0, 1, 4:
         conn = t.passive(ird=depth, peer_ord=depth)
         # The first cannot be answered as a whole, for nobody reads what comes.
         requests = [reading(msn, mr, 4 << 20) for msn in range(1, depth + 2)]
@@ -280,6 +280,26 @@ def read_completes(t):
     for wr_id in 1, 2, 3:
         conn.wc(wr_id=wr_id)
     assert mr.get(0, 3000) == data
+
+
+@row("rdmap-send-completes", "RFC 5040 5.5",
+     "A Send or Write completes only when TCP has taken all of it (rule 14)")
+def send_completes(t):
+    mr = t.mr(4 << 20)
+    for opcode in verbs.WR_SEND, verbs.WR_WRITE:
+        conn = t.active()
+        conn.post(opcode, mr, wr_id=1, rkey=1, remote=2)
+        conn.post_send(mr, 1, wr_id=2)
+        first = conn.segment()
+        # TCP does not hold that much, and nobody reads.
+        conn.id.cq.none()
+        came = len(first.data) + len(conn.raw.rx.buffer)
+        while came < mr.size:
+            data = conn.raw.pull()
+            assert data
+            came += len(data)
+        conn.wc(wr_id=1)
+        conn.wc(wr_id=2)
 
 
 @row("rdmap-order", "RFC 5040 5.5", "Messages are sent, and completed, in the order they were posted (rules 13, 15)")

@@ -185,6 +185,27 @@ def flush_behind_error(t):
     flushed(conn, *range(4, 12))
 
 
+@row("reg-flush-behind-read", "own",
+     "Behind a Read that failed nothing succeeds any more, though it had been sent", OWN)
+def flush_behind_read(t):
+    mr = t.mr(64)
+    for response in False, True:
+        conn = t.active()
+        conn.post_send(mr, 8, wr_id=1)
+        conn.post_read(mr, 1, 2, 8, wr_id=2)
+        conn.post_send(mr, 8, wr_id=3)
+        conn.post_write(mr, 1, 2, 8, wr_id=4)
+        segments = [conn.segment() for _ in range(4)]
+        read = requested(segments[1])
+        if response:
+            conn.send(wire.read_response(read.sink_stag, read.sink_to + 1, b"12345678"))
+        else:
+            conn.send(wire.terminate(0, 1, 1, 7, b"\0\x2e" + segments[1].ulpdu))
+        conn.wc(wr_id=1)
+        assert conn.wc(None, 2).status in ("REM_ACCESS_ERR", "WR_FLUSH_ERR", "GENERAL_ERR")
+        flushed(conn, 3, 4)
+
+
 @row("reg-flush-late", "own",
      "What is posted after the end is flushed at once, time and again (C siw, 2022: lost)", OWN)
 def flush_late(t):
@@ -325,6 +346,22 @@ def terminate_unread(t):
     conn.send(wire.send(9, b"bad"))
     ended(conn)
     assert {conn.wc("WR_FLUSH_ERR").wr_id for _ in range(2)} == {1, 2}
+
+
+@row("reg-srq-unfinished", "own",
+     "A queue pair that dies completes the receive it had begun, and says that it takes no more of a shared queue", OWN)
+def srq_unfinished(t):
+    srq, mr = t.make_srq(), t.mr(64)
+    conn, other = t.passive(srq=srq), t.passive(srq=srq)
+    conn.post_recv(mr, wr_id=1)
+    other.post_recv(mr, wr_id=2)
+    conn.send(wire.send(1, b"half", last=False))
+    refused(conn, (1, 2, 4), wire.send(1, b"bad", mo=40))
+    flushed(conn, 1)
+    assert [t.async_event(), t.async_event()] == ["QP_FATAL", "QP_LAST_WQE_REACHED"]
+    # What nobody had begun is still there, for the other.
+    other.send(wire.send(1, b"mine"))
+    assert other.wc(wr_id=2).byte_len == 4
 
 
 @row("reg-error-of-one", "RFC 5040 8.1.1",
