@@ -79,11 +79,14 @@ impl QpObj {
             return;
         }
         let reaper = &self.stream.reaper;
-        reaper
-            .watch
-            .lock()
-            .qp
-            .get_or_insert_with(|| ARef::from(self));
+        let mut watch = reaper.watch.lock();
+        // Not after `stop_reaper`, which nothing would follow: the core's reference to the QP lets a disconnect get here during, and after,
+        // the QP's destruction, and that waits for the reference taken here.
+        if self.is_destroying() {
+            return;
+        }
+        watch.qp.get_or_insert_with(|| ARef::from(self));
+        drop(watch);
         self.dev
             .shared
             .cm
