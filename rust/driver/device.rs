@@ -222,11 +222,12 @@ impl Device {
         Ok(())
     }
 
-    /// The device goes: waits for connections to be over, and for readers of its debugfs files.
+    /// The device goes: waits for readers of its debugfs files, and for connections to be over.
     pub(crate) fn gone(&self) {
-        self.endpoints.drain();
+        // First the files: the core has given the name away already.
         let files = self.files.lock().take();
         drop(files);
+        self.endpoints.drain();
     }
 
     /// The number of the next queue pair: a free one, and not one that was in use lately, which
