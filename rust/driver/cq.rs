@@ -407,9 +407,11 @@ impl CqObj {
         }
         let posted = self.entries.lock().post(qp, c);
         match posted {
-            Posted::Quiet | Posted::Dead => (),
+            Posted::Quiet => (),
             Posted::Notify => self.notify(),
             Posted::Overflow => self.overflow(),
+            // Every queue pair comes by here sooner or later, if it is not found by `overflow`.
+            Posted::Dead => qp.fail(Cause::Local(ProtocolError::LocalCatastrophic)),
         }
     }
 
@@ -432,12 +434,8 @@ impl CqObj {
                 }
             });
         };
-        // Without memory the queue pairs go on, but nothing they do is reported any more.
-        if dev.shared.cm.try_spawn(GFP_ATOMIC, work).is_err() {
-            kernel::pr_warn_once!(
-                "no memory to stop the queue pairs of an overrun completion queue\n"
-            );
-        }
+        // Without memory each of them fails when it has something to report, see `post`.
+        let _ = dev.shared.cm.try_spawn(GFP_ATOMIC, work);
     }
 
     /// Forgets what `qp` left in the queue. The queue pair posts nothing any more.
