@@ -113,7 +113,11 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     // SAFETY: As above; called off or waited for right below.
     let established = match unsafe { Established::expect(raw) } {
         Ok(established) => established,
-        Err(e) => return e.to_errno(),
+        Err(e) => {
+            // A request that could not be accepted is out of the core's hands.
+            let _ = D::iw_reject(dev, number, &[]);
+            return e.to_errno();
+        }
     };
     let result = D::iw_accept(dev, id, number, &param);
     match (&result, &established) {
