@@ -5,7 +5,10 @@
 use crate::kapi::bindings;
 use kernel::{
     task::might_sleep,
-    time::Jiffies, //
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
 };
 
 /// The CPU this runs on, or ran on a moment ago.
@@ -32,4 +35,21 @@ pub(crate) fn msleep(ms: u32) {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
     unsafe { bindings::msleep(ms) }
+}
+
+/// Asks `done` until it says yes, with pauses of `pause_ms`, for `ms` at the most; returns whether it
+/// did. May sleep.
+///
+/// By the clock and not by rounds: a sleep of 1 ms takes two ticks.
+pub(crate) fn poll(ms: u32, pause_ms: u32, mut done: impl FnMut() -> bool) -> bool {
+    let (start, limit) = (jiffies(), msecs_to_jiffies(ms));
+    loop {
+        if done() {
+            return true;
+        }
+        if jiffies().wrapping_sub(start) > limit {
+            return false;
+        }
+        msleep(pause_ms);
+    }
 }

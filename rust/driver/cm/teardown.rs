@@ -26,10 +26,10 @@ use kernel::{prelude::*, sync::Arc, time::Msecs};
 const GRACEFUL_MS: Msecs = 5_000;
 /// How long a Terminate, or what was sent before a local end, may take to arrive.
 const LOCAL_MS: Msecs = 1_000;
-/// Rounds, and the pause between them, to place what TCP has acknowledged before the peer's FIN is
-/// acted upon.
-const SETTLE_ROUNDS: u32 = 250;
-const SETTLE_MS: u32 = 2;
+/// How long what TCP has acknowledged may take to be placed before the peer's FIN is acted upon, and
+/// how often to look.
+const SETTLE_MS: u32 = 500;
+const SETTLE_PAUSE_MS: u32 = 2;
 
 /// How a connection is to end, in rising strength; of two requests the stronger wins.
 #[derive(Clone, Copy, Debug)]
@@ -176,14 +176,11 @@ impl Endpoint {
 
     /// Lets the QP consume what TCP has acknowledged: the peer counts it as delivered.
     fn settle(&self) {
-        for _ in 0..SETTLE_ROUNDS {
+        // Somebody else may be at it, or have it queued.
+        context::poll(SETTLE_MS, SETTLE_PAUSE_MS, || {
             self.sock.run_data_ready();
-            if self.teardown_asked().is_some() || !self.unread() {
-                return;
-            }
-            // Somebody else is at it, or has it queued.
-            context::msleep(SETTLE_MS);
-        }
+            self.teardown_asked().is_some() || !self.unread()
+        });
     }
 
     /// Whether there are bytes of the peer that nobody has taken.

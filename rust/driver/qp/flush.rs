@@ -38,12 +38,7 @@ impl QpObj {
     pub(crate) fn flush(&self) {
         self.restart_flush();
         // A poster may be at it. What is said next comes after his completions, unless the program never stops ringing.
-        for _ in 0..WAIT_MS {
-            if self.stream.flushes.load(Acquire) == 0 {
-                break;
-            }
-            context::msleep(1);
-        }
+        context::poll(WAIT_MS, 1, || self.stream.flushes.load(Acquire) == 0);
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
             self.event(QpEvent::LastWqeReached);
         }

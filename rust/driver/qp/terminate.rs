@@ -7,9 +7,9 @@ use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::{context, net::Socket};
 
-/// How long the peer has to take what was under way before the Terminate, in steps of [`STEP_MS`].
-const STEPS: u32 = 100;
-const STEP_MS: u32 = 5;
+/// How long the peer has to take what was under way before the Terminate, and how often to look.
+const WAIT_MS: u32 = 500;
+const PAUSE_MS: u32 = 5;
 
 impl QpObj {
     /// Sends the Terminate that is due, behind what has been encoded, so that it begins at an FPDU boundary. Sleeps, at most half a second.
@@ -23,22 +23,19 @@ impl QpObj {
         };
         tx.add_terminate(term);
         let mut sent = false;
-        for _ in 0..STEPS {
+        context::poll(WAIT_MS, PAUSE_MS, || {
             let mut locked = sock.lock();
             if !locked.state().is_open() {
-                break;
+                return true;
             }
             match tx.drain(self, &mut locked) {
-                Ok(true) => {
-                    sent = true;
-                    break;
+                Ok(all) => {
+                    sent = all;
+                    all
                 }
-                Ok(false) => {}
-                Err(_) => break,
+                Err(_) => true,
             }
-            drop(locked);
-            context::msleep(STEP_MS);
-        }
+        });
         *self.stream.tx.lock() = Some(tx);
         self.retire();
         if sent {
