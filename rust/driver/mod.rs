@@ -49,6 +49,7 @@ use crate::kapi::{
         self,
         DriverRegistration,
         LinkRegistration,
+        Notice,
         ReleaseQueue, //
     },
     slot,
@@ -170,6 +171,7 @@ pub(crate) struct Provider {
     _link: Pin<KBox<LinkRegistration<link::Link>>>,
     _netdev: NetdevNotifier,
     _devices: DriverRegistration<Siw>,
+    _notice: Notice<Siw>,
     _shared: slot::Installed,
     _quiesce: Quiesce,
     _release: ReleaseQueue,
@@ -184,6 +186,7 @@ impl Provider {
         let shared = Shared::new(module, params)?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
+        let notice = Notice::register(c"siw")?;
         let devices = DriverRegistration::new();
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
         let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
@@ -191,6 +194,7 @@ impl Provider {
             _link: link,
             _netdev: netdev,
             _devices: devices,
+            _notice: notice,
             _shared: installed,
             _quiesce: quiesce,
             _release: release,

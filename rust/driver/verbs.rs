@@ -95,6 +95,15 @@ impl Driver for Siw {
         dev.stats.get(index)
     }
 
+    fn coming(dev: &IbDevice) {
+        dev.endpoints.admit();
+    }
+
+    fn going(dev: &IbDevice) {
+        // With an orderly end of its own, each connection would take as long as its peer likes.
+        dev.endpoints.abort_all();
+    }
+
     fn dealloc_driver(dev: &IbDevice) {
         dev.gone();
     }

@@ -109,6 +109,11 @@ impl Endpoints {
         }
     }
 
+    /// Lets in new connections, after [`Self::abort_all`].
+    pub(crate) fn admit(&self) {
+        self.map.lock().refuse = false;
+    }
+
     /// Starts to abort all connections, and lets in no new ones. Does not wait.
     pub(crate) fn abort_all(&self) {
         let mut map = self.map.lock();

@@ -145,6 +145,17 @@ impl<D: Driver> Device<D> {
         unsafe { &*dev.cast() }
     }
 
+    /// Whether a device was made here.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is registered, or being registered.
+    pub(super) unsafe fn is_ours(dev: *const ib_device) -> bool {
+        // SAFETY: By the requirements of this function.
+        let dealloc = unsafe { (*dev).ops.dealloc_driver };
+        dealloc.map(|f| f as usize) == Some(vtable::device::dealloc_driver::<D> as usize)
+    }
+
     pub(super) fn as_raw(&self) -> *mut ib_device {
         self.base.get()
     }
@@ -185,10 +196,9 @@ impl<D: Driver> Device<D> {
         // SAFETY: `ndev` is valid.
         let dev = unsafe { bindings::ib_device_get_by_netdev(ndev.as_raw(), D::DRIVER_ID) };
         let raw = NonNull::new(dev)?;
-        // SAFETY: It is held.
-        let dealloc = unsafe { (*dev).ops.dealloc_driver };
         // Any driver could use our number.
-        if dealloc.map(|f| f as usize) != Some(vtable::device::dealloc_driver::<D> as usize) {
+        // SAFETY: It is held.
+        if !unsafe { Self::is_ours(dev) } {
             // SAFETY: Taken above.
             unsafe { bindings::ib_device_put(dev) };
             return None;

@@ -10,6 +10,7 @@
 
 pub(crate) mod abi;
 mod attr;
+mod client;
 mod cm;
 mod device;
 mod gate;
@@ -30,6 +31,7 @@ mod wr;
 pub(crate) use self::{
     abi::Sge,
     attr::*,
+    client::Notice,
     cm::{CmEvent, CmId, ConnParam},
     device::{
         eui48_to_guid, num_possible_cpus, port_active, Device, DeviceConfig, DriverRegistration,

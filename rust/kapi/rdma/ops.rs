@@ -106,6 +106,10 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn fw_version(dev: &Device<Self>, w: &mut dyn fmt::Write) -> fmt::Result;
     /// The value of one of [`Self::PORT_COUNTERS`].
     fn port_counter(dev: &Device<Self>, index: usize) -> u64;
+    /// Consumers may use the device. May sleep.
+    fn coming(_dev: &Device<Self>) {}
+    /// They may not any more: what they have on it goes next. May sleep.
+    fn going(_dev: &Device<Self>) {}
     /// The device is not used any more; the payload is dropped next.
     fn dealloc_driver(_dev: &Device<Self>) {}
 

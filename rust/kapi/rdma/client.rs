@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told that consumers may use a device, and first of all when they may no longer.
+//!
+//! The core takes a device from its clients in the reverse order of their registration, and each of
+//! them waits for what it has on the device. A provider hears of it at the very end, unless it is a
+//! client, too. Besides unregistration this comes with a change of the device's namespace, after
+//! which the clients get it back.
+
+use core::marker::PhantomData;
+
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    types::Opaque, //
+};
+
+use super::{
+    device::Device,
+    ops::Driver, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_client,
+    ib_device, //
+};
+
+/// Has [`Driver::going`] and [`Driver::coming`] called. To be made before any device, and dropped after
+/// all of them.
+///
+/// # Invariants
+///
+/// The client is registered, and does not move.
+pub(crate) struct Notice<D: Driver> {
+    client: KBox<Opaque<ib_client>>,
+    _p: PhantomData<fn() -> D>,
+}
+
+// SAFETY: The core locks its lists.
+unsafe impl<D: Driver> Send for Notice<D> {}
+
+// SAFETY: There is nothing to be done with a shared reference.
+unsafe impl<D: Driver> Sync for Notice<D> {}
+
+impl<D: Driver> Notice<D> {
+    /// Registers it. May sleep.
+    pub(crate) fn register(name: &'static CStr) -> Result<Self> {
+        let client = ib_client {
+            name: name.as_char_ptr(),
+            add: Some(add::<D>),
+            remove: Some(remove::<D>),
+            ..pin_init::zeroed()
+        };
+        let client = KBox::new(Opaque::new(client), GFP_KERNEL)?;
+        // SAFETY: It is complete, and stays where it is until it is unregistered.
+        to_result(unsafe { bindings::ib_register_client(client.get()) })?;
+        // INVARIANT: Just registered.
+        Ok(Self {
+            client,
+            _p: PhantomData,
+        })
+    }
+}
+
+impl<D: Driver> Drop for Notice<D> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by the type invariants. It waits for calls.
+        unsafe { bindings::ib_unregister_client(self.client.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the core with a device that is being registered.
+unsafe extern "C" fn add<D: Driver>(dev: *mut ib_device) -> ffi::c_int {
+    // SAFETY: By the requirements of this function.
+    if !unsafe { Device::<D>::is_ours(dev) } {
+        // Nothing more is told of this one.
+        return ENODEV.to_errno();
+    }
+    // SAFETY: As above.
+    D::coming(unsafe { Device::<D>::from_raw(dev) });
+    0
+}
+
+/// # Safety
+///
+/// Called by the core with a device that `add` wanted, and that is still registered.
+unsafe extern "C" fn remove<D: Driver>(dev: *mut ib_device, _data: *mut ffi::c_void) {
+    // SAFETY: By the requirements of this function.
+    D::going(unsafe { Device::<D>::from_raw(dev) });
+}
