@@ -56,6 +56,8 @@ u32 siw_helper_dev_max_mtu(const struct net_device *dev);
 u16 siw_helper_dev_type(const struct net_device *dev);
 bool siw_helper_dev_is_up(const struct net_device *dev);
 struct net *siw_helper_dev_net(struct net_device *dev);
+bool siw_helper_net_has_addr(struct net *net,
+			     const struct __kernel_sockaddr_storage *addr);
 u32 siw_helper_dev_addrs(struct net_device *dev,
 			 struct __kernel_sockaddr_storage *out, u32 max);
 struct net_device *siw_helper_notifier_dev(void *info);

@@ -26,6 +26,7 @@ use crate::kapi::{
         PortAttr, //
     },
     sync::SpinLockIrq,
+    wq,
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -37,6 +38,16 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Msecs, //
+    },
+    workqueue::{
+        impl_has_delayed_work,
+        new_delayed_work,
+        DelayedWork,
+        WorkItem, //
     },
 };
 
@@ -82,6 +93,9 @@ pub(crate) mod limits {
 
 /// "bmt", as the C driver: user space knows the device by it.
 const VENDOR_ID: u32 = 0x62_6d_74;
+
+/// How long connections outlive their local address, in case it comes back.
+const ADDR_GRACE_MS: Msecs = 5_000;
 
 /// Number of the next device, reported as part number and context id.
 static NEXT_PART_ID: Atomic<u32> = Atomic::new(1);
@@ -171,6 +185,23 @@ pub(crate) struct Device {
     mac: SpinLockIrq<[u8; 6]>,
     #[pin]
     files: SpinLockIrq<Option<Files>>,
+    /// Ends the connections whose local address is gone.
+    #[pin]
+    addr_check: DelayedWork<Device>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Device { self.addr_check }
+}
+
+impl WorkItem for Device {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some(net) = this.netdev.net() {
+            this.endpoints.abort_without_addr(&net);
+        }
+    }
 }
 
 impl Device {
@@ -205,6 +236,7 @@ impl Device {
                 next_qp: Atomic::new(random::u32()),
                 mac <- crate::new_spinlock_irq!(mac, "siw_mac"),
                 files <- crate::new_spinlock_irq!(None, "siw_files"),
+                addr_check <- new_delayed_work!("siw_addr_check"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -223,7 +255,8 @@ impl Device {
     }
 
     /// The device goes: waits for readers of its debugfs files, and for connections to be over.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn gone(self: &Arc<Self>) {
+        wq::cancel_delayed_sync(self);
         // First the files: the core has given the name away already.
         let files = self.files.lock().take();
         drop(files);
@@ -249,6 +282,15 @@ impl Device {
         if let Some(mac) = mac_of(&self.netdev) {
             *self.mac.lock() = mac;
         }
+    }
+
+    /// An address of the network device is gone. Any context.
+    ///
+    /// TCP rides it out if the address comes back, also on another interface. If not, what is sent
+    /// finds no route, and nobody is told before the time-out of the connection.
+    pub(crate) fn check_addrs(self: &Arc<Self>) {
+        let grace = msecs_to_jiffies(ADDR_GRACE_MS);
+        self.shared.cm.mod_delayed(self.clone(), grace);
     }
 
     /// GID `index`: 0 is the hardware address with zeros behind it, as rdma_cm users and blktests

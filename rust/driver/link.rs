@@ -82,14 +82,17 @@ impl NetdevEvents for Events {
         }
     }
 
-    fn addr(&self, ndev: &NetDev, _addr: SockAddr, _event: AddrEvent) {
+    fn addr(&self, ndev: &NetDev, _addr: SockAddr, event: AddrEvent) {
+        let Some(dev) = IbDevice::find(ndev) else {
+            return;
+        };
+        if event == AddrEvent::Removed {
+            dev.check_addrs();
+        }
         // GID 1.. are the addresses: the core reads the table again. It looks at the network
         // device when it comes to it, so this is left for later if the device is down, on its way
         // out perhaps.
-        if !ndev.is_up() {
-            return;
-        }
-        if let Some(dev) = IbDevice::find(ndev) {
+        if ndev.is_up() {
             dev.port_event(PortEvent::GidChange);
         }
     }

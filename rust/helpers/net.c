@@ -8,6 +8,7 @@
 #include <linux/inetdevice.h>
 #include <net/addrconf.h>
 #include <net/ip.h>
+#include <net/ip_fib.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 #include <net/tcp.h>
@@ -165,6 +166,25 @@ struct net *siw_helper_dev_net(struct net_device *dev)
 	net = maybe_get_net(dev_net_rcu(dev));
 	rcu_read_unlock();
 	return net;
+}
+
+/* Whether @addr is an address of this host in @net, of whatever device. */
+bool siw_helper_net_has_addr(struct net *net,
+			     const struct __kernel_sockaddr_storage *addr)
+{
+	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *sin = (const struct sockaddr_in *)addr;
+	struct net_device *dev = NULL;
+	bool has;
+
+	if (addr->ss_family == AF_INET)
+		return inet_addr_type(net, sin->sin_addr.s_addr) == RTN_LOCAL;
+	rcu_read_lock();
+	if (sin6->sin6_scope_id)
+		dev = dev_get_by_index_rcu(net, sin6->sin6_scope_id);
+	has = ipv6_chk_addr(net, &sin6->sin6_addr, dev, 0);
+	rcu_read_unlock();
+	return has;
 }
 
 static void siw_set_v4(struct __kernel_sockaddr_storage *out, __be32 addr)

@@ -28,7 +28,7 @@ mod connect;
 mod mpa_io;
 mod teardown;
 
-use crate::kapi::trace;
+use crate::kapi::{errno, net::NetNs, trace};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -120,6 +120,17 @@ impl Endpoints {
         map.refuse = true;
         for ep in map.tree.values() {
             ep.request_teardown(Teardown::Abort(ENODEV));
+        }
+    }
+
+    /// Aborts the connections whose local address the host no longer has. May sleep.
+    pub(crate) fn abort_without_addr(&self, net: &NetNs) {
+        let map = self.map.lock();
+        for ep in map.tree.values() {
+            let local = ep.sock.local_addr().map(listener::unmapped);
+            if local.is_ok_and(|local| !net.has_addr(&local)) {
+                ep.request_teardown(Teardown::Abort(errno::eaddrnotavail()));
+            }
         }
     }
 

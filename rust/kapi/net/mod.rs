@@ -47,7 +47,8 @@ pub(crate) use locked::{
 };
 pub(crate) use netdev::{
     arphrd,
-    NetDev, //
+    NetDev,
+    NetNs, //
 };
 pub(crate) use notifier::{
     AddrEvent,

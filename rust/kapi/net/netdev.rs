@@ -46,6 +46,13 @@ impl NetNs {
     pub(super) fn as_raw(&self) -> *mut bindings::net {
         self.0.as_ptr()
     }
+
+    /// Whether this is an address of the host, in the namespace. The port does not matter.
+    pub(crate) fn has_addr(&self, addr: &SockAddr) -> bool {
+        let mut addr = addr.to_raw();
+        // SAFETY: The namespace is valid by the type invariants, and so is the address.
+        unsafe { bindings::siw_helper_net_has_addr(self.as_raw(), addr.as_mut_ptr()) }
+    }
 }
 
 impl Clone for NetNs {
