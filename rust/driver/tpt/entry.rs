@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Address of the first byte, as the consumer counts.
     pub(super) base: u64,
     pub(super) len: u64,
+    /// How often it has been registered. Open and the same as before means the same in all.
+    pub(super) epoch: u64,
     /// The memory. Gone once the region is deregistered.
     pub(super) backing: Option<Backing>,
 }
@@ -75,6 +77,19 @@ impl Entry {
         self.gate.update(|state, open| self.snapshot(state, *open))
     }
 
+    /// Checks an access: where in the memory it begins, and the epoch in which that holds.
+    fn check(&self, access: &Access) -> Result<(u64, u64), AccessError> {
+        if let Some(inside) = self.gate.enter() {
+            let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
+            return Ok((offset, inside.epoch));
+        }
+        // For the error, if it was not opened in between.
+        self.gate.update(|state, open| {
+            let offset = access::check(Some(&self.snapshot(state, *open)), access)?;
+            Ok((offset, state.epoch))
+        })
+    }
+
     fn snapshot(&self, state: &State, valid: bool) -> Region {
         Region {
             stag: state.stag,
@@ -110,6 +125,7 @@ impl Entry {
         self.gate.update(|state, open| {
             let region = self.snapshot(state, *open);
             change(&region, state)?;
+            state.epoch = state.epoch.wrapping_add(1);
             *open = true;
             Ok(())
         })
@@ -127,11 +143,17 @@ impl Entry {
 
 /// A checked access to (a part of) an entry.
 ///
-/// Keeps the entry, not its validity: every chunk is checked again, for an STag may be invalidated
-/// or registered anew between two chunks.
+/// Keeps the entry, not its validity: every chunk looks again, for an STag may be invalidated
+/// between two chunks, and even be registered anew.
 pub(crate) struct MemRef {
+    /// None for an access of no bytes.
     entry: Option<RcuArc<Entry>>,
-    access: Access,
+    /// What was checked.
+    to: u64,
+    len: u64,
+    /// Where that begins in the memory, in this epoch of the entry.
+    offset: u64,
+    epoch: u64,
 }
 
 impl MemRef {
@@ -139,22 +161,23 @@ impl MemRef {
     pub(super) fn empty() -> Self {
         Self {
             entry: None,
-            access: Access {
-                stag: Stag(0),
-                to: 0,
-                len: 0,
-                need: access::Need::LocalRead,
-                pd: PdId(0),
-                qp: 0,
-            },
+            to: 0,
+            len: 0,
+            offset: 0,
+            epoch: 0,
         }
     }
 
-    pub(super) fn new(entry: RcuArc<Entry>, access: &Access) -> Self {
-        Self {
+    /// Checks an access to `entry`.
+    pub(super) fn new(entry: RcuArc<Entry>, access: &Access) -> Result<Self, AccessError> {
+        let (offset, epoch) = entry.check(access)?;
+        Ok(Self {
             entry: Some(entry),
-            access: *access,
-        }
+            to: access.to,
+            len: access.len,
+            offset,
+            epoch,
+        })
     }
 
     /// Runs `copy` with the memory and the offset of `to` in it, inside of the gate.
@@ -168,17 +191,22 @@ impl MemRef {
             return Ok(());
         }
         let entry = self.entry.as_ref().ok_or(AccessError::Bounds)?;
+        let offset = self.offset_of(to, len as u64).ok_or(AccessError::Bounds)?;
         let inside = entry.gate.enter().ok_or(AccessError::NotValid)?;
-        let offset = access::check(
-            Some(&entry.snapshot(&inside, true)),
-            &Access {
-                to,
-                len: len as u64,
-                ..self.access
-            },
-        )?;
+        if inside.epoch != self.epoch {
+            return Err(AccessError::NotValid);
+        }
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
         copy(backing, offset).map_err(|_| AccessError::Bounds)
+    }
+
+    /// Where in the memory a part is of what was checked.
+    fn offset_of(&self, to: u64, len: u64) -> Option<u64> {
+        let ahead = to.checked_sub(self.to)?;
+        if ahead.checked_add(len)? > self.len {
+            return None;
+        }
+        self.offset.checked_add(ahead)
     }
 
     /// Copies from the region at `to` into `dst`: one chunk, at most 64 KiB. Any context but

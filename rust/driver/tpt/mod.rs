@@ -98,11 +98,7 @@ impl Tpt {
             return Ok(MemRef::empty());
         }
         let entry = self.table.get(access.stag.index());
-        let region = entry.as_ref().map(|entry| entry.region());
-        access::check(region.as_ref(), access)?;
-        entry
-            .map(|entry| MemRef::new(entry, access))
-            .ok_or(AccessError::UnknownStag)
+        MemRef::new(entry.ok_or(AccessError::UnknownStag)?, access)
     }
 
     /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): takes the
