@@ -135,11 +135,13 @@ pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
 }
 
 impl SrqObj {
-    /// Takes the next request; tells the consumer when the queue runs low. Any context; no lock of
+    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the queue runs low. Any context; no lock of
     /// rank 4 or below may be held.
-    pub(crate) fn take(&self) -> Option<RecvWr> {
+    pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         let mut queue = self.queue.lock();
-        let wr = queue.ring.take(self.pd)?;
+        if !queue.ring.take(self.pd, wr) {
+            return false;
+        }
         // Fewer than `limit` left: the element that would be the last of `limit` is not there.
         let low = queue
             .limit
@@ -152,6 +154,6 @@ impl SrqObj {
         if low {
             self.event(SrqEvent::LimitReached);
         }
-        Some(wr)
+        true
     }
 }

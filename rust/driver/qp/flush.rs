@@ -5,6 +5,7 @@
 //! It begins when nothing can be placed or sent any more. Work requests posted to a dead QP are flushed the same way.
 
 use super::retire::Wr;
+use super::rq::RecvWr;
 use super::sq::SendWr;
 use super::state::Phase;
 use crate::driver::stats::Counter;
@@ -103,7 +104,7 @@ impl QpObj {
         for _ in 0..self.sq.size().saturating_mul(4) {
             let (id, op) = match self.sq.take(&mut next) {
                 Ok(false) => return,
-                Ok(true) => (next.id, next.op.wc()),
+                Ok(true) => (next.id(), next.op.wc()),
                 Err(bad) => (bad.id, bad.op),
             };
             self.dev.stats.inc(Counter::Flushed);
@@ -118,9 +119,12 @@ impl QpObj {
     }
 
     fn flush_rq(&self) {
+        let mut next = RecvWr::empty();
         for _ in 0..self.rq.size().saturating_mul(4) {
-            let Some(wr) = self.rq.take() else { return };
-            self.flush_recv(wr.id);
+            if !self.rq.take(&mut next) {
+                return;
+            }
+            self.flush_recv(next.id());
         }
     }
 

@@ -26,55 +26,39 @@ use crate::{
 use iwarp::access::PdId;
 use kernel::prelude::*;
 
-/// The scatter or gather list of a work request.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sges {
-    num: usize,
-    list: [Sge; abi::MAX_SGE],
-}
-
-impl Sges {
-    /// Copies a list; `None` if it is too long.
-    pub(crate) fn new(list: &[Sge]) -> Option<Self> {
-        let mut sges = Self::default();
-        sges.set(list)?;
-        Some(sges)
-    }
-
-    /// As [`Self::new`], in place.
-    pub(crate) fn set(&mut self, list: &[Sge]) -> Option<()> {
-        self.num = 0;
-        self.list.get_mut(..list.len())?.copy_from_slice(list);
-        self.num = list.len();
-        Some(())
-    }
-
-    /// The first `num` of an element's list; `None` if it says more than it can hold.
-    pub(crate) fn of(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<Self> {
-        Self::new(list.get(..usize::from(num))?)
-    }
-
-    /// The list.
-    pub(crate) fn as_slice(&self) -> &[Sge] {
-        self.list.get(..self.num).unwrap_or_default()
-    }
-
-    /// The bytes it spans; `None` if they are more than a message can have (RFC 5041 5.2).
-    pub(crate) fn bytes(&self) -> Option<u32> {
-        self.as_slice()
-            .iter()
-            .try_fold(0u32, |sum, sge| sum.checked_add(sge.len))
-    }
+/// The first `num` of an element's list; `None` if that is more than it can hold, or if they span
+/// more bytes than a message can have (RFC 5041 5.2).
+pub(super) fn listed(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<&[Sge]> {
+    let list = list.get(..usize::from(num))?;
+    list.iter()
+        .try_fold(0u32, |sum, sge| sum.checked_add(sge.len))?;
+    Some(list)
 }
 
 /// A receive work request taken off its queue.
 pub(crate) struct RecvWr {
-    pub(crate) id: u64,
-    pub(crate) sges: Sges,
+    rqe: abi::Rqe,
     /// The protection domain its memory belongs to: that of the shared queue, if it came from one.
     pub(crate) pd: PdId,
-    /// The user wrote an impossible element: to be completed with an error.
-    pub(crate) bad: bool,
+}
+
+impl RecvWr {
+    /// Room for one.
+    pub(crate) fn empty() -> Self {
+        Self {
+            rqe: abi::Rqe::default(),
+            pd: PdId(0),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.rqe.id
+    }
+
+    /// Its list; `None` if the user wrote an impossible element, to be completed with an error.
+    pub(crate) fn sges(&self) -> Option<&[Sge]> {
+        listed(self.rqe.num_sge, &self.rqe.sge)
+    }
 }
 
 /// Elements of a queue, kernel or user made.
@@ -106,18 +90,15 @@ impl RecvRing {
         self.ring.flags(self.get.wrapping_add(nth)) & abi::wqe::VALID != 0
     }
 
-    /// Takes the next element; its slot is free at once.
-    pub(crate) fn take(&mut self, pd: PdId) -> Option<RecvWr> {
-        let rqe = self.ring.take(self.get, abi::wqe::VALID)?;
+    /// Takes the next element into `wr`; its slot is free at once. `false` if there is none.
+    pub(crate) fn take(&mut self, pd: PdId, wr: &mut RecvWr) -> bool {
+        if !self.ring.take(self.get, abi::wqe::VALID, &mut wr.rqe) {
+            return false;
+        }
         self.ring.set_flags(self.get, 0);
         self.get = self.get.wrapping_add(1);
-        let sges = Sges::of(rqe.num_sge, &rqe.sge).filter(|sges| sges.bytes().is_some());
-        Some(RecvWr {
-            id: rqe.id,
-            bad: sges.is_none(),
-            sges: sges.unwrap_or_default(),
-            pd,
-        })
+        wr.pd = pd;
+        true
     }
 
     /// Posts a kernel consumer's request.
@@ -204,11 +185,11 @@ impl Rq {
         self.own.lock().as_ref().is_some_and(|ring| ring.has(0))
     }
 
-    /// Takes the next request. Any context.
-    pub(crate) fn take(&self) -> Option<RecvWr> {
+    /// Takes the next request into `wr`; `false` if there is none. Any context.
+    pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         match &self.srq {
-            Some(srq) => srq.take(),
-            None => Option::as_mut(&mut self.own.lock())?.take(self.pd),
+            Some(srq) => srq.take(wr),
+            None => Option::as_mut(&mut self.own.lock()).is_some_and(|own| own.take(self.pd, wr)),
         }
     }
 

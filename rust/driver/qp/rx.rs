@@ -47,8 +47,9 @@ pub(super) struct RxCtx {
     crc: Crc32c,
     /// A new FPDU begins with the next byte.
     fresh: bool,
-    /// The receive work request being filled, and its memory.
-    recv: Option<RecvWr>,
+    /// The receive work request taken last, whether it is being filled, and its memory.
+    recv: RecvWr,
+    receiving: bool,
     buffers: Sgl,
     /// Sink of the Read being answered.
     sink: Option<MemRef>,
@@ -67,7 +68,8 @@ impl RxCtx {
             machine: RxMachine::new(config),
             crc: Crc32c::new(),
             fresh: true,
-            recv: None,
+            recv: RecvWr::empty(),
+            receiving: false,
             buffers: Sgl::empty(),
             sink: None,
             target: Target::Nowhere,
@@ -80,7 +82,7 @@ impl RxCtx {
 
     /// Number of the receive work request a message was being placed in.
     pub(super) fn unfinished(&self) -> Option<u64> {
-        self.recv.as_ref().map(|wr| wr.id)
+        self.receiving.then(|| self.recv.id())
     }
 
     /// Consumes a range of the stream. All of it is taken, whatever happens.
@@ -199,21 +201,19 @@ impl RxCtx {
     }
 
     fn take_recv(&mut self, qp: &QpObj) -> Result<()> {
-        let Some(wr) = qp.rq.take() else {
+        if !qp.rq.take(&mut self.recv) {
             qp.dev.stats.inc(Counter::NoBuffer);
             return Err(Error::NoBuffer);
-        };
-        let wr = self.recv.insert(wr);
-        if wr.bad {
-            return Err(Error::LocalOp);
         }
+        self.receiving = true;
+        let sges = self.recv.sges().ok_or(Error::LocalOp)?;
         // An SRQ has its own protection domain, so it comes with the element.
         self.buffers
             .load(
                 &qp.dev,
-                wr.pd,
+                self.recv.pd,
                 qp.qp_num(),
-                wr.sges.as_slice(),
+                sges,
                 Right::LocalWrite,
             )
             .map_err(|error| Error::Access {
@@ -373,8 +373,9 @@ impl RxCtx {
         solicited: bool,
         inval: Option<Stag>,
     ) {
-        let Some(wr) = self.recv.take() else { return };
-        qp.complete_recv(wr.id, status, bytes, solicited, inval);
+        if core::mem::take(&mut self.receiving) {
+            qp.complete_recv(self.recv.id(), status, bytes, solicited, inval);
+        }
     }
 
     /// The stream is over. The work request that suffered gets its status; what else is open will be flushed.

@@ -6,7 +6,7 @@
 //! copied once, its opcode is checked against what users may do, and its slot is free at once. A
 //! kernel consumer's requests never touch mapped memory.
 
-use super::rq::Sges;
+use super::rq::listed;
 use crate::{
     driver::{
         cq::WcOp,
@@ -16,7 +16,10 @@ use crate::{
     kapi::{
         rdma::{
             self,
-            abi,
+            abi::{
+                self,
+                Sge, //
+            },
             send_flags,
             Customer,
             MmapEntry,
@@ -68,34 +71,20 @@ impl SendOp {
     }
 }
 
-/// Payload that came inside of the work request.
-#[derive(Clone, Copy)]
-pub(crate) struct InlineBuf {
-    bytes: [u8; abi::MAX_INLINE],
-    len: usize,
-}
-
-impl InlineBuf {
-    /// The payload.
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
 /// A send work request: ours alone, checked.
 pub(crate) struct SendWr {
-    pub(crate) id: u64,
+    /// Its number, its list or inline payload, and the address at the peer: of Writes the sink, of
+    /// Reads the source. A Read has one local element, its sink.
+    sqe: abi::Sqe,
     pub(crate) op: SendOp,
     pub(crate) signalled: bool,
     /// Wait for earlier Reads.
     pub(crate) fence: bool,
     pub(crate) solicited: bool,
-    /// Source, or for Reads the one sink; spans less than 2^32 bytes.
-    pub(crate) sges: Sges,
-    pub(crate) inline: Option<InlineBuf>,
+    /// Bytes of payload that came inside of the request, instead of a list.
+    inline: Option<usize>,
     /// Write: the sink, Read: the source.
     pub(crate) remote_stag: Stag,
-    pub(crate) remote_addr: u64,
     /// The STag to invalidate, here or at the peer.
     pub(crate) inval: Stag,
     pub(crate) reg: Option<RegWr>,
@@ -104,22 +93,60 @@ pub(crate) struct SendWr {
 impl SendWr {
     /// Room for one, see [`Sq::take`].
     pub(crate) fn empty() -> Self {
-        Self::new(0, SendOp::Send)
-    }
-
-    fn new(id: u64, op: SendOp) -> Self {
         Self {
-            id,
-            op,
+            sqe: abi::Sqe::default(),
+            op: SendOp::Send,
             signalled: false,
             fence: false,
             solicited: false,
-            sges: Sges::default(),
             inline: None,
             remote_stag: Stag(0),
-            remote_addr: 0,
             inval: Stag(0),
             reg: None,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.sqe.id
+    }
+
+    /// Write: address of the sink, Read: of the source.
+    pub(crate) fn remote_addr(&self) -> u64 {
+        self.sqe.raddr
+    }
+
+    /// Source, or for Reads the one sink; spans less than 2^32 bytes.
+    pub(crate) fn sges(&self) -> &[Sge] {
+        self.sqe
+            .sge
+            .get(..usize::from(self.sqe.num_sge))
+            .unwrap_or_default()
+    }
+
+    /// Payload that came inside of the request.
+    pub(crate) fn inline(&self) -> Option<&[u8]> {
+        self.sqe.inline_bytes().get(..self.inline?)
+    }
+
+    /// Takes over a kernel consumer's list; `None` if it is too long.
+    fn set_sges(&mut self, list: &[Sge]) -> Option<()> {
+        self.sqe.num_sge = list.len().try_into().ok()?;
+        self.sqe.sge.get_mut(..list.len())?.copy_from_slice(list);
+        listed(self.sqe.num_sge, &self.sqe.sge)?;
+        Some(())
+    }
+
+    /// A Read Request names one sink (RFC 5040 4.4); a Read of nothing may come without any.
+    fn name_sink(&mut self) -> Option<()> {
+        match self.sqe.num_sge {
+            0 => {
+                let [sink, ..] = &mut self.sqe.sge;
+                *sink = Sge::default();
+                self.sqe.num_sge = 1;
+                Some(())
+            }
+            1 => Some(()),
+            _ => None,
         }
     }
 }
@@ -142,17 +169,12 @@ fn user_op(opcode: u8) -> Option<SendOp> {
     }
 }
 
-/// Makes a work request of a private copy of a user's element.
-///
-/// In place, as it is too large to be handed from function to function for every small message.
-fn parse(sqe: &abi::Sqe, wr: &mut SendWr) -> Result<(), BadSqe> {
-    let bad = |op: WcOp, status| BadSqe {
-        id: sqe.id,
-        op,
-        status,
-    };
+/// Checks the user's element that was copied into `wr`, and fills in the rest of it.
+fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
+    let sqe = &wr.sqe;
+    let id = sqe.id;
+    let bad = |op: WcOp, status| BadSqe { id, op, status };
     let op = user_op(sqe.opcode).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
-    wr.id = sqe.id;
     wr.op = op;
     wr.signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
     wr.fence = sqe.flags & abi::wqe::READ_FENCE != 0;
@@ -161,37 +183,20 @@ fn parse(sqe: &abi::Sqe, wr: &mut SendWr) -> Result<(), BadSqe> {
     // Which of the two it is the operation tells.
     wr.inval = Stag(sqe.rkey);
     wr.remote_stag = Stag(sqe.rkey);
-    wr.remote_addr = sqe.raddr;
     if sqe.flags & abi::wqe::INLINE != 0 && op != SendOp::Read {
         let [first, ..] = sqe.sge;
         let len = first.len as usize;
         if len > abi::MAX_INLINE {
             return Err(bad(op.wc(), WcStatus::LocLenErr));
         }
-        wr.inline = Some(InlineBuf {
-            bytes: *sqe.inline_bytes(),
-            len,
-        });
+        wr.inline = Some(len);
         return Ok(());
     }
-    sqe.sge
-        .get(..usize::from(sqe.num_sge))
-        .and_then(|list| wr.sges.set(list))
-        .and_then(|()| wr.sges.bytes())
-        .ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
-    if op == SendOp::Read {
-        wr.sges = read_sink(&wr.sges).ok_or_else(|| bad(op.wc(), WcStatus::LocQpOpErr))?;
+    let listed = listed(sqe.num_sge, &sqe.sge).is_some();
+    if !listed || (op == SendOp::Read && wr.name_sink().is_none()) {
+        return Err(bad(op.wc(), WcStatus::LocQpOpErr));
     }
     Ok(())
-}
-
-/// A Read Request names one sink (RFC 5040 4.4); a Read of nothing may come without any.
-fn read_sink(sges: &Sges) -> Option<Sges> {
-    match sges.as_slice() {
-        [] => Sges::new(&[abi::Sge::default()]),
-        [_] => Some(*sges),
-        _ => None,
-    }
 }
 
 /// Requests of a kernel consumer.
@@ -311,13 +316,13 @@ impl Sq {
             return Ok(true);
         };
         let get = user.get.load(Relaxed);
-        let Some(sqe) = user.ring.take(get, abi::wqe::VALID) else {
+        if !user.ring.take(get, abi::wqe::VALID, &mut wr.sqe) {
             return Ok(false);
-        };
+        }
         user.ring.set_flags(get, 0);
         smp_mb();
         user.get.store(get.wrapping_add(1), Relaxed);
-        parse(&sqe, wr)?;
+        parse(wr)?;
         Ok(true)
     }
 
@@ -348,40 +353,35 @@ impl Sq {
             _ => return Err(EINVAL),
         };
         let mut new = SendWr {
+            op,
             signalled: self.sig_all || flags & send_flags::SIGNALED != 0,
             fence: flags & send_flags::FENCE != 0,
             solicited: flags & send_flags::SOLICITED != 0,
             remote_stag: Stag(remote_stag),
-            remote_addr,
             inval: Stag(inval),
-            ..SendWr::new(wr.wr_id(), op)
+            ..SendWr::empty()
         };
+        new.sqe.id = wr.wr_id();
+        new.sqe.raddr = remote_addr;
         match op {
             SendOp::RegMr | SendOp::LocalInv => (),
             SendOp::Read | SendOp::ReadInv => {
-                let sges = Sges::new(wr.sges()).ok_or(EINVAL)?;
-                new.sges = read_sink(&sges).ok_or(EINVAL)?;
+                new.set_sges(wr.sges()).ok_or(EINVAL)?;
+                new.name_sink().ok_or(EINVAL)?;
                 // The sink is what READ_WITH_INV invalidates, in all drivers: the core gives that
                 // key in `invalidate_rkey`, but then changes it (`rdma_rw_update_lkey`).
-                if let (SendOp::ReadInv, [sink]) = (op, new.sges.as_slice()) {
+                if let (SendOp::ReadInv, [sink]) = (op, new.sges()) {
                     new.inval = Stag(sink.lkey);
                 }
             }
             _ if flags & send_flags::INLINE != 0 => {
-                let mut buf = InlineBuf {
-                    bytes: [0; abi::MAX_INLINE],
-                    len: 0,
-                };
-                buf.len = wr.copy_inline(&mut buf.bytes)?;
-                new.inline = Some(buf);
+                new.inline = Some(wr.copy_inline(new.sqe.inline_bytes_mut())?);
             }
             _ => {
                 if wr.sges().len() > self.max_sge as usize {
                     return Err(EINVAL);
                 }
-                new.sges = Sges::new(wr.sges())
-                    .filter(|sges| sges.bytes().is_some())
-                    .ok_or(EINVAL)?;
+                new.set_sges(wr.sges()).ok_or(EINVAL)?;
             }
         }
         // Last: from here on the region's page list is in the request.

@@ -276,15 +276,13 @@ impl TxCtx {
             return Ok(true);
         };
         let sges = &mut self.sges;
-        let inline = &self.wr.inline;
+        let inline = self.wr.inline();
         let source = &mut current.source;
         let encoded = encode(&mut self.buf, &self.stream, &fpdu, |dst| match source {
             Source::None => Err(AccessError::Bounds),
             Source::Inline { used } => {
                 let end = used.saturating_add(dst.len());
-                let bytes = inline
-                    .as_ref()
-                    .and_then(|data| data.as_slice().get(*used..end));
+                let bytes = inline.and_then(|data| data.get(*used..end));
                 dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
                 *used = end;
                 Ok(())
@@ -401,7 +399,7 @@ impl TxCtx {
                     Ok(true) => {
                         let wr = &self.wr;
                         let pushed = qp.stream.retire.push(Wr {
-                            id: wr.id,
+                            id: wr.id(),
                             op: wr.op.wc(),
                             bytes: 0,
                             signalled: wr.signalled,
@@ -444,7 +442,7 @@ impl TxCtx {
         let message = match wr.op {
             SendOp::Write => Message::Write {
                 stag: wr.remote_stag,
-                to: wr.remote_addr,
+                to: wr.remote_addr(),
             },
             _ => Message::Send {
                 se: wr.solicited,
@@ -452,9 +450,9 @@ impl TxCtx {
             },
         };
         // The whole list is checked before the first byte of the message leaves.
-        let (source, len) = match &wr.inline {
+        let (source, len) = match wr.inline() {
             Some(data) => {
-                let len = data.as_slice().len() as u32;
+                let len = data.len() as u32;
                 (Source::Inline { used: 0 }, len)
             }
             None => {
@@ -464,7 +462,7 @@ impl TxCtx {
                         &qp.dev,
                         qp.pd,
                         qp.qp_num(),
-                        wr.sges.as_slice(),
+                        wr.sges(),
                         Right::LocalRead,
                     )
                     .map_err(|error| IwarpError::Access {
@@ -486,7 +484,7 @@ impl TxCtx {
 
     fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
         let wr = &self.wr;
-        let sge = wr.sges.as_slice().first().copied().unwrap_or_default();
+        let sge = wr.sges().first().copied().unwrap_or_default();
         let stag = Stag(sge.lkey);
         let access = Access {
             stag,
@@ -514,7 +512,7 @@ impl TxCtx {
                 sink_to: sge.addr,
                 len: sge.len,
                 source_stag: wr.remote_stag,
-                source_to: wr.remote_addr,
+                source_to: wr.remote_addr(),
             }),
             0,
         );

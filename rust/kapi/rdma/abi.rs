@@ -100,6 +100,13 @@ impl Sqe {
         // SAFETY: The elements are `MAX_INLINE` initialised bytes without padding.
         unsafe { &*(&raw const *rest).cast() }
     }
+
+    /// As [`Self::inline_bytes`].
+    pub(crate) fn inline_bytes_mut(&mut self) -> &mut [u8; MAX_INLINE] {
+        let [_, rest @ ..] = &mut self.sge;
+        // SAFETY: As above; any bytes make valid elements.
+        unsafe { &mut *(&raw mut *rest).cast() }
+    }
 }
 
 /// `struct siw_rqe`.

@@ -8,7 +8,6 @@
 
 use core::{
     marker::PhantomData,
-    mem::MaybeUninit,
     ptr::NonNull, //
 };
 
@@ -31,6 +30,8 @@ use super::{
     udata::Pod, //
 };
 
+const SGE_WORDS: usize = size_of::<abi::Sge>() / size_of::<u64>();
+
 /// An element of a [`UserRing`].
 ///
 /// # Safety
@@ -39,17 +40,33 @@ use super::{
 pub(crate) unsafe trait RingElem: Pod {
     const FLAGS: usize;
     const WIDE: bool;
+    /// Words in front of what not every element has.
+    const HEAD: usize = size_of::<Self>() / size_of::<u64>();
 
-    fn with_flags(self, flags: u16) -> Self;
+    fn set_flags(&mut self, flags: u16);
+
+    /// Words behind the head that mean something, once the head is known.
+    fn body(&self) -> usize {
+        0
+    }
 }
 
 // SAFETY: The constants describe the field.
 unsafe impl RingElem for abi::Sqe {
     const FLAGS: usize = core::mem::offset_of!(Self, flags);
     const WIDE: bool = true;
+    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
 
-    fn with_flags(self, flags: u16) -> Self {
-        Self { flags, ..self }
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags;
+    }
+
+    fn body(&self) -> usize {
+        if self.flags & abi::wqe::INLINE != 0 {
+            abi::MAX_SGE * SGE_WORDS
+        } else {
+            usize::from(self.num_sge) * SGE_WORDS
+        }
     }
 }
 
@@ -57,9 +74,14 @@ unsafe impl RingElem for abi::Sqe {
 unsafe impl RingElem for abi::Rqe {
     const FLAGS: usize = core::mem::offset_of!(Self, flags);
     const WIDE: bool = true;
+    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
 
-    fn with_flags(self, flags: u16) -> Self {
-        Self { flags, ..self }
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags;
+    }
+
+    fn body(&self) -> usize {
+        usize::from(self.num_sge) * SGE_WORDS
     }
 }
 
@@ -68,11 +90,8 @@ unsafe impl RingElem for abi::Cqe {
     const FLAGS: usize = core::mem::offset_of!(Self, flags);
     const WIDE: bool = false;
 
-    fn with_flags(self, flags: u16) -> Self {
-        Self {
-            flags: flags as u8,
-            ..self
-        }
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags as u8;
     }
 }
 
@@ -134,21 +153,6 @@ impl<T: RingElem> UserRing<T> {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies element `i`, modulo the number of elements.
-    pub(crate) fn load(&self, i: u32) -> T {
-        let src = self.elem(i).cast::<u64>();
-        let mut copy = MaybeUninit::<T>::uninit();
-        let dst = copy.as_mut_ptr().cast::<u64>();
-        for n in 0..Self::WORDS {
-            // SAFETY: The element has `WORDS` words; it is aligned by the type invariants.
-            let word = unsafe { src.add(n).read_volatile() };
-            // SAFETY: `copy` has as many, and the alignment was asserted.
-            unsafe { dst.add(n).write(word) };
-        }
-        // SAFETY: All of it is written, and any bit pattern is valid by the contract of `Pod`.
-        unsafe { copy.assume_init() }
-    }
-
     /// Overwrites element `i`, modulo the number of elements.
     pub(crate) fn store(&self, i: u32, value: &T) {
         let src = (&raw const *value).cast::<u64>();
@@ -188,17 +192,37 @@ impl<T: RingElem> UserRing<T> {
         }
     }
 
-    /// Passes element `i` with `flags` to the other side.
+    /// Passes element `i` with `flags` to the other side. Those of `value` are zero.
     pub(crate) fn publish(&self, i: u32, value: &T, flags: u16) {
-        self.store(i, &value.with_flags(0));
+        self.store(i, value);
         self.set_flags(i, flags);
     }
 
-    /// Copies element `i` if its flags have `bit`; the flags of the copy are those that were
-    /// tested.
-    pub(crate) fn take(&self, i: u32, bit: u16) -> Option<T> {
+    /// Copies element `i` into `copy` if its flags have `bit`; the flags of the copy are those that
+    /// were tested. What the element has no use for stays as it was in `copy`.
+    pub(crate) fn take(&self, i: u32, bit: u16, copy: &mut T) -> bool {
         let flags = self.flags(i);
-        (flags & bit != 0).then(|| self.load(i).with_flags(flags))
+        if flags & bit == 0 {
+            return false;
+        }
+        self.load(i, 0, T::HEAD, copy);
+        copy.set_flags(flags);
+        let body = copy.body().min(Self::WORDS - T::HEAD);
+        self.load(i, T::HEAD, body, copy);
+        true
+    }
+
+    /// Copies `len` words of element `i` from the `from`th on.
+    fn load(&self, i: u32, from: usize, len: usize, copy: &mut T) {
+        let src = self.elem(i).cast::<u64>();
+        let dst = (&raw mut *copy).cast::<u64>();
+        for n in (from..Self::WORDS).take(len) {
+            // SAFETY: The element has `WORDS` words; it is aligned by the type invariants.
+            let word = unsafe { src.add(n).read_volatile() };
+            // SAFETY: `copy` has as many, the alignment was asserted, and any bit pattern is valid
+            // by the contract of `Pod`.
+            unsafe { dst.add(n).write(word) };
+        }
     }
 }
 
