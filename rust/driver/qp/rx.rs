@@ -22,10 +22,10 @@ use crate::kapi::trace;
 use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
 use iwarp::error::{Error, Result, WcStatus};
 use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, Need, RxConfig, RxMachine, Segment};
+use iwarp::stream_rx::{Event, Need, RxConfig, RxMachine};
 use iwarp::tx_owner::Wake;
 use iwarp::wire::ddp::Tagged;
-use iwarp::wire::rdmap::{Header, ReadRequest};
+use iwarp::wire::rdmap::{Header, ReadRequest, MAX_HEADER};
 use kernel::sync::Arc;
 
 /// Where the payload of the current segment goes.
@@ -86,7 +86,7 @@ impl RxCtx {
     }
 
     /// Consumes a range of the stream. All of it is taken, whatever happens.
-    fn consume(&mut self, qp: &QpObj, skb: &Skb<'_>) -> usize {
+    fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
         let mut pos = 0;
         if let Err(error) = self.try_consume(qp, skb, &mut pos) {
             self.broken(qp, error);
@@ -95,25 +95,23 @@ impl RxCtx {
         skb.len()
     }
 
-    fn try_consume(&mut self, qp: &QpObj, skb: &Skb<'_>, pos: &mut usize) -> Result<()> {
+    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>, pos: &mut usize) -> Result<()> {
         // The CRC is taken over as long runs of the socket buffer as possible; this is where the current one begins.
         let mut run = 0usize;
         loop {
             let left = skb.len().saturating_sub(*pos);
             match self.machine.need() {
-                Need::Header(want) if left > 0 => {
+                Need::Header(_) if left > 0 => {
                     if self.fresh {
                         self.fresh = false;
                         self.crc = Crc32c::new();
                         run = *pos;
                     }
-                    let mut buf = [0u8; 72];
-                    let n = want.min(left).min(buf.len());
-                    let bytes = buf.get_mut(..n).ok_or(Error::State)?;
-                    fetch(skb, *pos, bytes)?;
+                    let bytes = peek(skb, *pos, usize::from(MAX_HEADER))?;
+                    let (n, begun) = self.machine.fill_from(bytes)?;
                     *pos = pos.saturating_add(n);
-                    if let Some(segment) = self.machine.fill(bytes)? {
-                        self.begin(qp, &segment)?;
+                    if begun {
+                        self.begin(qp)?;
                     }
                 }
                 Need::Payload(want) if left > 0 => {
@@ -125,12 +123,9 @@ impl RxCtx {
                 Need::Trailer(want) if left > 0 => {
                     // The pad is the machine's to add; header and payload end here.
                     self.take_crc(skb, run, *pos)?;
-                    let mut buf = [0u8; 8];
-                    let n = want.min(left).min(buf.len());
-                    let bytes = buf.get_mut(..n).ok_or(Error::State)?;
-                    fetch(skb, *pos, bytes)?;
+                    let bytes = peek(skb, *pos, want)?;
                     self.machine.trailer(bytes)?;
-                    *pos = pos.saturating_add(n);
+                    *pos = pos.saturating_add(bytes.len());
                     run = *pos;
                 }
                 Need::Finish => {
@@ -169,7 +164,8 @@ impl RxCtx {
     }
 
     /// A segment begins: everything that can be wrong with it is found before its first byte is placed.
-    fn begin(&mut self, qp: &QpObj, segment: &Segment) -> Result<()> {
+    fn begin(&mut self, qp: &QpObj) -> Result<()> {
+        let segment = *self.machine.segment().ok_or(Error::State)?;
         self.target = Target::Nowhere;
         match segment.header {
             Header::Send { .. } if segment.rtr => Ok(()),
@@ -414,8 +410,8 @@ impl RxCtx {
     }
 }
 
-fn fetch(skb: &Skb<'_>, off: usize, dst: &mut [u8]) -> Result<()> {
-    skb.copy_to(off, dst).map_err(|_| Error::LocalCatastrophic)
+fn peek<'a>(skb: &'a mut Skb<'_>, off: usize, len: usize) -> Result<&'a [u8]> {
+    skb.peek(off, len).map_err(|_| Error::LocalCatastrophic)
 }
 
 impl QpObj {
@@ -452,7 +448,7 @@ impl QpObj {
             return;
         };
         // No error of the socket, which would show in its state: data that cannot be read.
-        if let Err(e) = sk.read(|skb| rx.consume(self, &skb)) {
+        if let Err(e) = sk.read(|skb| rx.consume(self, skb)) {
             self.fail(Cause::Lost(e));
         }
         let stats = &self.dev.stats;

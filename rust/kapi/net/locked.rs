@@ -195,7 +195,7 @@ impl RxSock<'_> {
     ///
     /// Returns how many bytes were consumed. What is not consumed comes again at the next call. It
     /// fails with EPROTO if the peer has sent urgent data: nothing behind that can be read.
-    pub(crate) fn read<F: FnMut(Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
+    pub(crate) fn read<F: FnMut(&mut Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
         let mut reader = Reader { f, stop: false };
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
         // fits the argument.
@@ -230,7 +230,7 @@ struct Reader<F> {
     stop: bool,
 }
 
-impl<F: FnMut(Skb<'_>) -> usize> Reader<F> {
+impl<F: FnMut(&mut Skb<'_>) -> usize> Reader<F> {
     /// # Safety
     ///
     /// Called by `tcp_read_sock()` with a descriptor whose argument is a `Reader<F>`, a valid
@@ -253,8 +253,8 @@ impl<F: FnMut(Skb<'_>) -> usize> Reader<F> {
         // Lengths of buffers fit an `int`.
         let len = len.min(ffi::c_int::MAX as usize);
         // SAFETY: The range is inside the buffer, which is not freed during the call.
-        let range = unsafe { Skb::new(skb, offset as usize, len) };
-        let used = (this.f)(range).min(len);
+        let mut range = unsafe { Skb::new(skb, offset as usize, len) };
+        let used = (this.f)(&mut range).min(len);
         this.stop = used < len;
         used as ffi::c_int
     }

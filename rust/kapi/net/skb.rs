@@ -8,23 +8,34 @@ use crate::kapi::{
     bindings,
     crc32c::Crc32c, //
 };
-use core::marker::PhantomData;
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit,
+    slice, //
+};
 use kernel::{
     error::to_result,
     ffi,
     prelude::*, //
 };
 
+/// How far [`Skb::peek`] looks ahead: all of a small FPDU, or the end of one and the header of the
+/// next.
+const AHEAD: usize = 128;
+
 /// A range of bytes of a socket buffer.
 ///
 /// # Invariants
 ///
-/// `skb` is valid for `'a`; `offset..offset + len` is inside it, and `offset + len` fits an `int`.
-#[derive(Clone, Copy)]
+/// - `skb` is valid for `'a`; `offset..offset + len` is inside it, and `offset + len` fits an `int`.
+/// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the range.
 pub(crate) struct Skb<'a> {
     skb: *mut bindings::sk_buff,
     offset: usize,
     len: usize,
+    ahead: MaybeUninit<[u8; AHEAD]>,
+    ahead_at: usize,
+    ahead_len: usize,
     _skb: PhantomData<&'a bindings::sk_buff>,
 }
 
@@ -34,11 +45,14 @@ impl Skb<'_> {
     /// `skb` must be valid for the lifetime of the result, the range inside it. No buffer is
     /// longer than `INT_MAX`.
     pub(super) unsafe fn new(skb: *mut bindings::sk_buff, offset: usize, len: usize) -> Self {
-        // INVARIANT: By the contract of this function.
+        // INVARIANT: By the contract of this function; nothing is initialised.
         Self {
             skb,
             offset,
             len,
+            ahead: MaybeUninit::uninit(),
+            ahead_at: 0,
+            ahead_len: 0,
             _skb: PhantomData,
         }
     }
@@ -48,28 +62,40 @@ impl Skb<'_> {
         self.len
     }
 
-    /// Whether there are no bytes.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// A range inside this one.
-    pub(crate) fn sub(&self, offset: usize, len: usize) -> Option<Self> {
+    /// Where `len` bytes from `offset` on are in the buffer; `None` if they are not in the range.
+    fn at(&self, offset: usize, len: usize) -> Option<usize> {
         if offset.checked_add(len)? > self.len {
             return None;
         }
-        // INVARIANT: Inside the range, hence inside the buffer.
-        Some(Self {
-            offset: self.offset.checked_add(offset)?,
-            len,
-            ..*self
-        })
+        self.offset.checked_add(offset)
     }
 
-    /// Copies `dst.len()` bytes from `offset` on. Any context.
-    pub(crate) fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result {
-        // SAFETY: `dst` is valid for writes of its length.
-        unsafe { self.copy_to_ptr(offset, dst.as_mut_ptr(), dst.len()) }
+    /// The bytes from `offset` on, if they are what was looked ahead to.
+    fn ahead(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        // SAFETY: That many are initialised by the type invariants.
+        let ahead = unsafe { slice::from_raw_parts(self.ahead.as_ptr().cast(), self.ahead_len) };
+        let from = offset.checked_sub(self.ahead_at)?;
+        ahead.get(from..)?.get(..len)
+    }
+
+    /// Up to `len` bytes from `offset` on: fewer at the end of the range, and 128 at the most. Any
+    /// context.
+    ///
+    /// Small parts that follow each other are copied out of the buffer in one go.
+    pub(crate) fn peek(&mut self, offset: usize, len: usize) -> Result<&[u8]> {
+        let left = self.len.checked_sub(offset).ok_or(EINVAL)?;
+        let len = len.min(left).min(AHEAD);
+        if self.ahead(offset, len).is_none() {
+            self.ahead_len = 0;
+            let all = left.min(AHEAD);
+            let dst = self.ahead.as_mut_ptr().cast();
+            // SAFETY: There is room for `AHEAD` bytes.
+            unsafe { self.copy_to_ptr(offset, dst, all) }?;
+            // INVARIANT: Copied above.
+            self.ahead_at = offset;
+            self.ahead_len = all;
+        }
+        self.ahead(offset, len).ok_or(EINVAL)
     }
 
     /// Copies `len` bytes from `offset` on. Any context.
@@ -83,24 +109,25 @@ impl Skb<'_> {
         dst: *mut u8,
         len: usize,
     ) -> Result {
-        let range = self.sub(offset, len).ok_or(EINVAL)?;
+        if let Some(bytes) = self.ahead(offset, len) {
+            // SAFETY: Both are valid for `len` bytes; `dst` is no part of `self`, where nobody else
+            // could write.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, len) };
+            return Ok(());
+        }
+        let at = self.at(offset, len).ok_or(EINVAL)?;
         // CAST: Both fit, by the type invariants.
         // SAFETY: The range is inside the valid buffer by the type invariants; `dst` by the
         // contract of this function.
         to_result(unsafe {
-            bindings::skb_copy_bits(
-                range.skb,
-                range.offset as ffi::c_int,
-                dst.cast(),
-                range.len as ffi::c_int,
-            )
+            bindings::skb_copy_bits(self.skb, at as ffi::c_int, dst.cast(), len as ffi::c_int)
         })
     }
 
     /// Adds `len` bytes from `offset` on to a CRC. Any context.
     pub(crate) fn crc32c(&self, offset: usize, len: usize, crc: &mut Crc32c) -> Result {
-        let range = self.sub(offset, len).ok_or(EINVAL)?;
-        if range.is_empty() {
+        let at = self.at(offset, len).ok_or(EINVAL)?;
+        if len == 0 {
             return Ok(());
         }
         // CAST: Both fit, by the type invariants.
@@ -108,12 +135,7 @@ impl Skb<'_> {
             // SAFETY: The range is inside the valid buffer by the type invariants: the BUG_ON()
             // at the end of `skb_crc32c()` does not trigger.
             unsafe {
-                bindings::skb_crc32c(
-                    range.skb,
-                    range.offset as ffi::c_int,
-                    range.len as ffi::c_int,
-                    crc,
-                )
+                bindings::skb_crc32c(self.skb, at as ffi::c_int, len as ffi::c_int, crc)
             }
         });
         Ok(())

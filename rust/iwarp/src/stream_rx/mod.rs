@@ -246,10 +246,28 @@ impl RxMachine {
     /// [`Self::match_response`] must come next.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<Option<Segment>> {
         let result = self.try_fill(bytes);
-        self.guard(result)
+        Ok(self.guard(result)?.then_some(self.segment).flatten())
     }
 
-    fn try_fill(&mut self, bytes: &[u8]) -> Result<Option<Segment>> {
+    /// As [`Self::fill`], out of bytes that may be more than the header: says how many of them it
+    /// took, and whether there is now a [`Self::segment`]. It takes all there are, or all it needs.
+    pub fn fill_from(&mut self, bytes: &[u8]) -> Result<(usize, bool)> {
+        let mut taken = 0usize;
+        while self.phase == Phase::Header {
+            let rest = bytes.get(taken..).unwrap_or(&[]);
+            let want = usize::from(self.want.saturating_sub(self.have));
+            let part = rest.get(..want).unwrap_or(rest);
+            if part.is_empty() {
+                return Ok((taken, false));
+            }
+            let result = self.try_fill(part);
+            self.guard(result)?;
+            taken = taken.saturating_add(part.len());
+        }
+        Ok((taken, self.segment.is_some()))
+    }
+
+    fn try_fill(&mut self, bytes: &[u8]) -> Result<bool> {
         if self.phase != Phase::Header {
             return Err(Error::State);
         }
@@ -261,18 +279,18 @@ impl RxMachine {
         put_at(&mut self.header, have, bytes).ok_or(Error::State)?;
         self.have = u16::try_from(end).map_err(|_| Error::State)?;
         if self.have < self.want {
-            return Ok(None);
+            return Ok(false);
         }
         if self.have == FIRST_STEP {
             self.want = self.ddp_header()?;
             if self.want > self.have {
-                return Ok(None);
+                return Ok(false);
             }
         }
         if self.have <= SEND_HEADER {
             self.want = self.judge_preamble()?;
             if self.want > self.have {
-                return Ok(None);
+                return Ok(false);
             }
         }
         let segment = self.judge_header()?;
@@ -282,7 +300,7 @@ impl RxMachine {
         if segment.len == 0 {
             self.start_trailer()?;
         }
-        Ok(Some(segment))
+        Ok(true)
     }
 
     /// Says which Read the response that has just begun must answer: the oldest outstanding one,
