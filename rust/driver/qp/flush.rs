@@ -76,15 +76,15 @@ impl QpObj {
     pub(crate) fn finish(&self) {
         self.enter_error();
         self.stop_reaper();
-        let left = (self.stream.tx.lock().take(), self.stream.rx.lock().take());
+        let left = (self.stream.tx.take(), self.stream.rx.take());
         drop(left);
         self.stream.clear_reads();
     }
 
     fn flush_all(&self) {
         // What was in progress, the first time. It goes before the queues, and its memory is let go of.
-        let tx = self.stream.tx.lock().take();
-        let rx = self.stream.rx.lock().take();
+        let tx = self.stream.tx.take();
+        let rx = self.stream.rx.take();
         self.retire_all();
         self.stream.clear_reads();
         drop(tx);

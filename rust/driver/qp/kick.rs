@@ -6,15 +6,15 @@
 //! a turn that gets too long, and a stream that gets its send space back, go to a datamover.
 
 use super::state::Phase;
-use super::tx::Wire;
+use super::tx::{TxCtx, Wire};
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::context;
-use crate::kapi::net::{RxSock, SockView, Socket};
+use crate::kapi::net::{RxSock, SockView};
 use iwarp::tx_owner::{self, Action, Leave, Wake};
+use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
-use kernel::sync::Arc;
 
 /// Bytes a turn may take: in process context, and where others have to wait for us.
 const TURN: usize = 256 * 1024;
@@ -61,7 +61,9 @@ impl QpObj {
     /// Something came in that may let us send. The caller holds the socket and has finished reading.
     pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
-            self.transmit(sk, SHORT_TURN);
+            if let Some(tx) = self.own_tx() {
+                self.transmit(tx, sk, SHORT_TURN);
+            }
         }
     }
 
@@ -105,29 +107,32 @@ impl QpObj {
         }
     }
 
-    fn socket(&self) -> Option<Arc<Socket>> {
-        self.stream.tx.lock().as_ref().map(|tx| tx.socket())
+    /// The transmit state, for the owner of the token. It is in its slot whenever nobody owns the token, but for the time before the start
+    /// and after the end; then the token is given back.
+    fn own_tx(&self) -> Option<KBox<TxCtx>> {
+        let tx = self.stream.tx.take();
+        if tx.is_none() {
+            self.release(Leave::Hold);
+        }
+        tx
     }
 
     /// Transmits with the socket locked. Token held; sleeps.
     fn run_in_process(&self, turn: usize) {
-        let Some(sock) = self.socket() else {
-            self.release(Leave::Hold);
-            return;
-        };
-        self.transmit(&mut sock.lock(), turn);
+        let Some(tx) = self.own_tx() else { return };
+        let sock = tx.socket();
+        self.transmit(tx, &mut sock.lock(), turn);
     }
 
     /// Transmits if the socket is free, else leaves it to a datamover. Token held; any context.
     fn run_in_atomic(&self) {
-        let Some(sock) = self.socket() else {
-            self.release(Leave::Hold);
-            return;
-        };
+        let Some(tx) = self.own_tx() else { return };
+        let sock = tx.socket();
         let locked = sock.try_lock_bh();
         match locked {
-            Some(mut sk) => self.transmit(&mut sk, SHORT_TURN),
+            Some(mut sk) => self.transmit(tx, &mut sk, SHORT_TURN),
             None => {
+                self.stream.tx.put(tx);
                 self.release(Leave::Budget);
             }
         }
@@ -135,24 +140,20 @@ impl QpObj {
 
     /// The owner's run. The token is given back with the socket still locked, so that `write_space` cannot fall between the last look at
     /// the space and the release.
-    fn transmit(&self, sk: &mut impl Wire, mut turn: usize) {
+    fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, mut turn: usize) {
         loop {
-            // In the slot whenever nobody owns the token.
-            let tx = self.stream.tx.lock().take();
-            let why = match tx {
-                Some(mut tx) => {
-                    let why = tx.run(self, sk, &mut turn);
-                    *self.stream.tx.lock() = Some(tx);
-                    match why {
-                        // A note may have been left; its answer is for the next turn.
-                        Leave::Idle | Leave::Blocked if turn == 0 => Leave::Budget,
-                        why => why,
-                    }
-                }
-                None => Leave::Hold,
+            let why = match tx.run(self, sk, &mut turn) {
+                // A note may have been left; its answer is for the next turn.
+                Leave::Idle | Leave::Blocked if turn == 0 => Leave::Budget,
+                why => why,
             };
+            self.stream.tx.put(tx);
             if !self.release(why) {
                 return;
+            }
+            match self.own_tx() {
+                Some(again) => tx = again,
+                None => return,
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::kapi::sync::SpinLockIrq;
 use crate::{kapi::trace, new_spinlock_irq};
 use iwarp::error::WcStatus;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// What the completion of a work request says.
 pub(super) struct Wr {
@@ -55,19 +56,25 @@ struct Fifo {
 pub(super) struct Retire {
     #[pin]
     fifo: SpinLockIrq<Fifo>,
+    /// Entries in the FIFO, to look at without its lock.
+    len: Atomic<u32>,
+    limit: u32,
 }
 
 impl Retire {
     /// A FIFO for as many work requests as the SQ holds. Sleeps.
     pub(super) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
+        // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
+        let limit = sq_size.saturating_add(1);
         try_pin_init!(Self {
             fifo <- new_spinlock_irq!(Fifo {
-                // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
-                ring: Ring::new(sq_size.saturating_add(1))?,
+                ring: Ring::new(limit)?,
                 accepted: 0,
                 broken: false,
                 busy: false,
             }),
+            len: Atomic::new(0),
+            limit,
         })
     }
 
@@ -78,27 +85,30 @@ impl Retire {
         fifo.broken = false;
     }
 
+    /// Whether there is no room. If there is, only a [`Self::push`] changes that.
     pub(super) fn is_full(&self) -> bool {
-        self.fifo.lock().ring.is_full()
+        self.len() >= self.limit
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.fifo.lock().ring.is_empty()
+        self.len() == 0
     }
 
     pub(super) fn len(&self) -> u32 {
-        self.fifo.lock().ring.len()
+        self.len.load(Relaxed)
     }
 
     /// Appends a work request; `None` when full.
     pub(super) fn push(&self, wr: Wr) -> Option<u32> {
-        let entry = Entry {
+        let mut fifo = self.fifo.lock();
+        let seq = fifo.ring.push(Entry {
             wr,
             end: u64::MAX,
             reading: false,
             failed: None,
-        };
-        self.fifo.lock().ring.push(entry).ok()
+        });
+        self.len.store(fifo.ring.len(), Relaxed);
+        seq.ok()
     }
 
     fn with(&self, seq: u32, f: impl FnOnce(&mut Entry)) {
@@ -107,17 +117,22 @@ impl Retire {
         }
     }
 
-    /// `seq` carries `bytes` bytes; if it is a Read it also waits for [`Self::read_done`].
-    pub(super) fn started(&self, seq: u32, bytes: u32, reading: bool) {
+    /// Read `seq` asks for `bytes` bytes, and waits for [`Self::read_done`].
+    pub(super) fn reading(&self, seq: u32, bytes: u32) {
         self.with(seq, |e| {
             e.wr.bytes = bytes;
-            e.reading = reading;
+            e.reading = true;
         });
     }
 
-    /// All of `seq` is encoded; its last byte ends at stream position `end`.
-    pub(super) fn encoded(&self, seq: u32, end: u64) {
-        self.with(seq, |e| e.end = end);
+    /// All of `seq`, with `bytes` bytes of payload, is encoded; its last byte ends at stream position `end`.
+    pub(super) fn encoded(&self, seq: u32, bytes: u32, end: u64) {
+        self.with(seq, |e| {
+            if !e.reading {
+                e.wr.bytes = bytes;
+            }
+            e.end = end;
+        });
     }
 
     /// The response of Read `seq` has been placed.
@@ -128,11 +143,6 @@ impl Retire {
     /// `seq` failed.
     pub(super) fn failed(&self, seq: u32, status: WcStatus) {
         self.with(seq, |e| e.failed = Some(status));
-    }
-
-    /// TCP has accepted everything up to stream position `upto`.
-    pub(super) fn accepted(&self, upto: u64) {
-        self.fifo.lock().accepted = upto;
     }
 
     /// Whatever is not done fails with a flush. The stream must have been stopped.
@@ -147,8 +157,11 @@ impl Retire {
     }
 
     /// Posts what is done, in order. One poster at a time, or order would be lost between the lock and the CQ.
-    fn run(&self, mut post: impl FnMut(&Wr, WcStatus)) {
+    fn run(&self, accepted: Option<u64>, mut post: impl FnMut(&Wr, WcStatus)) {
         let mut fifo = self.fifo.lock();
+        if let Some(upto) = accepted {
+            fifo.accepted = upto;
+        }
         if fifo.busy {
             return;
         }
@@ -159,6 +172,7 @@ impl Retire {
                 break;
             }
             let Some(entry) = fifo.ring.pop() else { break };
+            self.len.store(fifo.ring.len(), Relaxed);
             let status = match entry.failed {
                 Some(status) => status,
                 None if fifo.broken => WcStatus::WrFlushErr,
@@ -180,7 +194,14 @@ impl QpObj {
     pub(super) fn retire(&self) {
         self.stream
             .retire
-            .run(|wr, status| self.complete_send(wr, status));
+            .run(None, |wr, status| self.complete_send(wr, status));
+    }
+
+    /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`.
+    pub(super) fn retire_upto(&self, upto: u64) {
+        self.stream
+            .retire
+            .run(Some(upto), |wr, status| self.complete_send(wr, status));
     }
 
     /// Fails whatever the FIFO still holds, in order. The stream must have been stopped.

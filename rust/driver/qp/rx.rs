@@ -205,13 +205,7 @@ impl RxCtx {
         let sges = self.recv.sges().ok_or(Error::LocalOp)?;
         // An SRQ has its own protection domain, so it comes with the element.
         self.buffers
-            .load(
-                &qp.dev,
-                self.recv.pd,
-                qp.qp_num(),
-                sges,
-                Right::LocalWrite,
-            )
+            .load(&qp.dev, self.recv.pd, qp.qp_num(), sges, Right::LocalWrite)
             .map_err(|error| Error::Access {
                 error,
                 op: AccessOp::Recv,
@@ -444,7 +438,7 @@ impl QpObj {
             return;
         }
         // Empty before the start and after the end. The socket lock keeps other runs out.
-        let Some(mut rx) = self.stream.rx.lock().take() else {
+        let Some(mut rx) = self.stream.rx.take() else {
             return;
         };
         // No error of the socket, which would show in its state: data that cannot be read.
@@ -455,7 +449,7 @@ impl QpObj {
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
         let wake = rx.wake.take();
-        *self.stream.rx.lock() = Some(rx);
+        self.stream.rx.put(rx);
         if let Some(wake) = wake {
             if self.phase() == Phase::Rts {
                 self.kick_from_rx(wake, sk);

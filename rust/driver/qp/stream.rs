@@ -18,7 +18,7 @@ use crate::driver::datamover::Mover;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
-use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::sync::{Slot, SpinLockIrq};
 use crate::kapi::{context, trace};
 use crate::new_spinlock_irq;
 use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
@@ -65,10 +65,8 @@ pub(crate) enum Cause {
 pub(crate) struct Stream {
     /// Who transmits: the word of `iwarp::tx_owner`.
     owner: Atomic<u32>,
-    #[pin]
-    pub(super) tx: SpinLockIrq<Option<KBox<TxCtx>>>,
-    #[pin]
-    pub(super) rx: SpinLockIrq<Option<KBox<RxCtx>>>,
+    pub(super) tx: Slot<TxCtx>,
+    pub(super) rx: Slot<RxCtx>,
     rx_stopped: Atomic<u32>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
@@ -97,8 +95,8 @@ impl Stream {
     pub(crate) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             owner: Atomic::new(tx_owner::INITIAL),
-            tx <- new_spinlock_irq!(None),
-            rx <- new_spinlock_irq!(None),
+            tx: Slot::new(),
+            rx: Slot::new(),
             rx_stopped: Atomic::new(0),
             orq <- new_spinlock_irq!(Orq::empty()),
             irrq <- new_spinlock_irq!(Irrq::empty()),
@@ -221,8 +219,8 @@ impl QpObj {
         );
         drop(old);
         stream.retire.restart();
-        *stream.tx.lock() = Some(tx);
-        *stream.rx.lock() = Some(rx);
+        stream.tx.put(tx);
+        stream.rx.put(rx);
         if !self.advance(Phase::Rts) {
             return Err(EINVAL);
         }

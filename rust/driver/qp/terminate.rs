@@ -18,7 +18,7 @@ impl QpObj {
     pub(crate) fn send_terminate(&self, sock: &Socket) -> bool {
         let owed = self.stream.owed.lock().take();
         let Some(term) = owed else { return false };
-        let Some(mut tx) = self.stream.tx.lock().take() else {
+        let Some(mut tx) = self.stream.tx.take() else {
             return false;
         };
         tx.add_terminate(term);
@@ -36,8 +36,7 @@ impl QpObj {
                 Err(_) => true,
             }
         });
-        *self.stream.tx.lock() = Some(tx);
-        self.retire();
+        self.stream.tx.put(tx);
         if sent {
             self.dev.stats.inc(Counter::TxTerminate);
             trace_terminate(self.qp_num(), false, term.code);

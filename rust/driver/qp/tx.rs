@@ -194,7 +194,7 @@ impl TxCtx {
                     return Leave::Hold;
                 }
             };
-            qp.retire();
+            qp.retire_upto(self.accepted);
             *budget = budget.saturating_sub(sent.max(LOOK));
             match filled {
                 Filled::Broken(cause) => {
@@ -240,7 +240,6 @@ impl TxCtx {
         qp.dev.stats.add(Counter::TxFpdus, u64::from(fpdus));
         qp.dev.stats.add(Counter::TxBytes, sent as u64);
         self.accepted = self.accepted.wrapping_add(sent as u64);
-        qp.stream.retire.accepted(self.accepted);
         Ok(sent)
     }
 
@@ -332,13 +331,15 @@ impl TxCtx {
 
     /// The current message is encoded.
     fn finish_message(&mut self, qp: &QpObj) {
-        match self.current.as_ref().map(|current| &current.origin) {
-            Some(Origin::Sq(seq)) => {
+        let Some(current) = &self.current else { return };
+        match current.origin {
+            Origin::Sq(seq) => {
                 self.sges.clear();
-                qp.stream.retire.encoded(*seq, self.encoded);
+                let bytes = current.msg.len();
+                qp.stream.retire.encoded(seq, bytes, self.encoded);
             }
-            Some(Origin::Response { .. }) => qp.stream.responded(),
-            Some(Origin::Own) | None => {}
+            Origin::Response { .. } => qp.stream.responded(),
+            Origin::Own => {}
         }
         self.current = None;
     }
@@ -458,13 +459,7 @@ impl TxCtx {
             None => {
                 let len = self
                     .sges
-                    .load(
-                        &qp.dev,
-                        qp.pd,
-                        qp.qp_num(),
-                        wr.sges(),
-                        Right::LocalRead,
-                    )
+                    .load(&qp.dev, qp.pd, qp.qp_num(), wr.sges(), Right::LocalRead)
                     .map_err(|error| IwarpError::Access {
                         error,
                         op: AccessOp::Send,
@@ -472,7 +467,6 @@ impl TxCtx {
                 (Source::Sges, len)
             }
         };
-        qp.stream.retire.started(seq, len, false);
         self.current = Some(Current {
             msg: self.stream.begin(message, len),
             source,
@@ -516,7 +510,7 @@ impl TxCtx {
             }),
             0,
         );
-        qp.stream.retire.started(seq, sge.len, true);
+        qp.stream.retire.reading(seq, sge.len);
         let read = Read {
             seq: Some(seq),
             msn: msg.msn().unwrap_or(0),
@@ -553,7 +547,7 @@ impl TxCtx {
             ),
         };
         done.map_err(|error| IwarpError::Access { error, op })?;
-        qp.stream.retire.encoded(seq, self.encoded);
+        qp.stream.retire.encoded(seq, 0, self.encoded);
         Ok(Next::Local)
     }
 
@@ -574,6 +568,7 @@ impl TxCtx {
     /// Hands TCP more of what is encoded; `true` once it has all of it.
     pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Result<bool> {
         self.push(qp, sock, false)?;
+        qp.retire_upto(self.accepted);
         Ok(self.pending() == 0)
     }
 }

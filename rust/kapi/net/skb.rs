@@ -134,9 +134,7 @@ impl Skb<'_> {
         crc.update_with(|crc| {
             // SAFETY: The range is inside the valid buffer by the type invariants: the BUG_ON()
             // at the end of `skb_crc32c()` does not trigger.
-            unsafe {
-                bindings::skb_crc32c(self.skb, at as ffi::c_int, len as ffi::c_int, crc)
-            }
+            unsafe { bindings::skb_crc32c(self.skb, at as ffi::c_int, len as ffi::c_int, crc) }
         });
         Ok(())
     }

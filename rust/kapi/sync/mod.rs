@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Locks that the kernel crate lacks.
+//! Locks, and what does without, that the kernel crate lacks.
 
 mod irq_lock;
+mod slot;
 
 pub(crate) use irq_lock::SpinLockIrq;
+pub(crate) use slot::Slot;
