@@ -526,7 +526,7 @@ def stags_sparse(t):
 @row("mem-stag-reuse", "own", "An STag that has died does not come back with the next registrations", OWN)
 def stag_reuse(t):
     seen = set()
-    for _ in range(300):
+    for _ in range(100):
         mr = t.mr(64)
         assert mr.rkey not in seen
         seen.add(mr.rkey)

@@ -33,7 +33,9 @@ class Traffic:
     def __init__(self, t, seed):
         self.rng = random.Random(seed)
         self.cq = t.make_cq(256)
-        self.conn = t.active(send_wr=64, recv_wr=64, recv_cq=self.cq)
+        # Every other one wants markers from the device.
+        flags = wire.CRC | wire.ENHANCED | (wire.MARKERS if seed & 1 else 0)
+        self.conn = t.active(flags, send_wr=64, recv_wr=64, recv_cq=self.cq)
         self.written, self.source, self.sink, self.received = (t.mr(SIZE) for _ in range(4))
         self.source.put(self.rng.randbytes(SIZE))
         self.model = bytearray(SIZE)
@@ -166,7 +168,7 @@ def mistakes(t):
     rng = random.Random(3)
     mr, buf = t.mr(1000), t.mr(300)
     foreign, closed = t.mr(1000, pd=t.make_pd()), t.mr(1000, access=verbs.LOCAL_WRITE)
-    for _ in range(150):
+    for _ in range(100):
         conn = t.active()
         for wr_id in 1, 2:
             conn.post_recv(buf, wr_id=wr_id)

@@ -248,7 +248,7 @@ def sq_crowded(t):
 @row("reg-post-threads", "own",
      "Many threads may post at a time: each message is sent once, in its thread's order", OWN)
 def post_threads(t):
-    conn, each, threads = t.active(send_wr=16), 60, 6
+    conn, each, threads = t.active(send_wr=16), 40, 4
     mrs = [t.mr(8 * each) for _ in range(threads)]
     failures = []
 
