@@ -268,34 +268,18 @@ struct net_device *siw_helper_inet6addr(void *ifa,
 
 /* Sockets: creation and the calls that take the socket lock themselves */
 
-#ifdef CONFIG_DEBUG_LOCK_ALLOC
 /*
  * The stock classes tell sockets by family only: without classes of our own,
- * lockdep would mix ours with those of a ULP that is run over us, see
- * siw_reclassify_socket() of the C driver.
+ * lockdep would mix ours with those of a ULP that is run over us. They are
+ * subclasses of the stock ones, at a number that nobody nests to: with keys of
+ * ours, as in siw_reclassify_socket() of the C driver, each socket would pin the
+ * module (sk_owner), also those that TCP keeps after we closed them.
  */
-static struct lock_class_key siw_sk_key[2];
-static struct lock_class_key siw_slock_key[2];
-
 static void siw_reclassify(struct sock *sk)
 {
-	bool v6 = sk->sk_family == AF_INET6;
-
-	if (WARN_ON_ONCE(!sock_allow_reclassification(sk)))
-		return;
-	sock_lock_init_class_and_name(sk,
-				      v6 ? "slock-AF_INET6-siw" :
-					   "slock-AF_INET-siw",
-				      &siw_slock_key[v6],
-				      v6 ? "sk_lock-AF_INET6-siw" :
-					   "sk_lock-AF_INET-siw",
-				      &siw_sk_key[v6]);
+	lockdep_set_subclass(&sk->sk_lock.slock, 4);
+	lockdep_set_subclass(&sk->sk_lock, 4);
 }
-#else
-static void siw_reclassify(struct sock *sk)
-{
-}
-#endif
 
 int siw_helper_sock_create(struct net *net, int family, struct socket **res)
 {
