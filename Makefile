@@ -13,12 +13,16 @@ modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree 
 sanitize-module: ## build the module for the sanitizer kernel, into build/sanitize
 	+@scripts/kmake sanitize modules
 
+.PHONY: sanitize
+sanitize: sanitize-module ## the cases that fit one kernel, on the sanitizer kernel
+	@qemu-tests/run --kernel sanitize --all
+
 .PHONY: demo
 demo: modules ## two guests on the stock kernel do RDMA between them, all set-up included
 	@qemu-tests/demo
 
 .PHONY: test
-test: ## lints, host tests, then every case in the guests
+test: ## lints, host tests, then every case in the guests and on the sanitizer kernel
 	@scripts/test
 
 .PHONY: lint
