@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -321,19 +322,19 @@ class Guests:
 class OneKernel(Guests):
     """Both guests in one User Mode Linux, which is a process here."""
 
-    def __init__(self, image, out, kernel, sockets):
+    def __init__(self, image, out, kernel, sockets, number):
         super().__init__(image, out, None, sockets)
-        self.kernel = kernel
+        self.kernel, self.number = kernel, number
         self.kernels = "a"
         # What it boots from, until it has the image.
-        self.initial = f"{out}/initial"
+        self.initial = f"{out}/initial-{number}"
         for name in ("bin", "proc", "sys", "dev", "lower", "rw", "root"):
             os.makedirs(f"{self.initial}/{name}")
         shutil.copy(f"{image}/root/usr/bin/busybox", f"{self.initial}/bin")
         shutil.copy(f"{HERE}/guest/uml-init", f"{self.initial}/init")
 
     def consoles(self):
-        return [f"{self.out}/console{self.nth_boot()}"]
+        return [f"{self.out}/console-{self.number}{self.nth_boot()}"]
 
     def boot(self):
         self.kill()
@@ -504,7 +505,9 @@ def run_case(guests, case):
         failed(str(e))
         guests.splats += 1
         for path in guests.consoles():
-            why.extend(f"    {os.path.basename(path)}: {line}" for line in tail(path, 40) if line.strip())
+            lines = text_of(path).splitlines()
+            first = next((i for i, line in enumerate(lines) if SPLAT.search(line)), max(0, len(lines) - 40))
+            why.extend(f"    {os.path.basename(path)}: {line}" for line in lines[first:first + 40] if line.strip())
         fit = False
 
     for g in guests.kernels:
@@ -542,6 +545,86 @@ def prepare_out(out, cases, kernel):
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     for name in drivers - {"siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
+
+
+class Run:
+    """The cases of a run, and what came of them. Every kernel has a thread that takes one case after the other."""
+
+    def __init__(self, args, out, cases):
+        self.args, self.out = args, out
+        self.cases = cases[::-1]
+        self.results, self.leaks, self.total = {}, 0, collections.Counter()
+        self.lock = threading.Lock()
+
+    def say(self, *lines):
+        with self.lock:
+            for line in lines:
+                say(line)
+
+    def boot(self, guests):
+        with self.lock:
+            try:
+                took = guests.boot()
+            except (GuestDied, OutOfTime) as e:
+                say(f"the guests did not boot: {e}; consoles: {' '.join(guests.consoles())}")
+                self.results[f"boot {guests.consoles()[0]}"] = "FAIL"
+                return False
+            say(f"guests booted in {took:.0f} s")
+            for g in guests.kernels:
+                lines = bad_lines(f"{self.out}/boot-dmesg.{g}", HARMLESS_AT_BOOT, -1)
+                if lines:
+                    say(f"guest {g}: the kernel complained at boot:\n    " + "\n    ".join(lines[:12]))
+                    self.results[f"boot {guests.consoles()[0]}"] = "FAIL"
+        return True
+
+    def work(self, guests):
+        up = False
+        while True:
+            with self.lock:
+                if not self.cases:
+                    break
+                case = self.cases.pop()
+            if not up and not self.boot(guests):
+                return
+            up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
+        if up:
+            if self.args.kernel != "stock":
+                time.sleep(LEAK_AGE)
+                self.look_for_leaks(guests, case)
+            guests.power_off()
+
+    def run_case(self, guests, case):
+        start = time.monotonic()
+        status, why, up = run_case(guests, case)
+        where = "" if case.drivers == ["siw", "siw"] else f" ({'/'.join(case.drivers)})"
+        done = exercised(f"{self.out}/{case.name}")
+        what = f": {amounts(done)}" if self.args.kernel == "sanitize" else ""
+        lines = [f"{status} {case.name}{where} {time.monotonic() - start:.0f} s{what}"]
+        lines += ["    " + line for line in why]
+        if status == "FAIL":
+            lines.append(f"    logs: {self.out}/{case.name}")
+        elif self.args.cmd_a or self.args.cmd_b:
+            for g in GUESTS:
+                lines += [f"--- guest {g}", text_of(f"{self.out}/{case.name}/stdout.{g}").rstrip("\n")]
+        self.say(*lines)
+        with self.lock:
+            self.results[case.name] = status
+            self.total += done
+        return up
+
+    def look_for_leaks(self, guests, case):
+        try:
+            found = guests.leaks(case)
+        except (GuestDied, OutOfTime) as e:
+            self.say(f"FAIL {case.name}: looking for leaks: {e}")
+            self.results[case.name] = "FAIL"
+            return False
+        for name, text in found:
+            self.say(f"FAIL {name}: leaked memory", "    " + text.rstrip().replace("\n", "\n    "))
+            with self.lock:
+                self.leaks += 1
+                self.results[name] = "FAIL"
+        return True
 
 
 def main():
@@ -602,10 +685,13 @@ def main():
     output(f"{HERE}/src/build", f"{out}/bin")
     if args.kernel == "stock":
         network = Network(sockets)
-        guests = Guests(image, out, network, sockets)
+        kernels = [Guests(image, out, network, sockets)]
     else:
         network = None
-        guests = OneKernel(image, out, output(f"{TOP}/scripts/sanitize-kernel"), sockets)
+        kernel = output(f"{TOP}/scripts/sanitize-kernel")
+        # Each has one CPU, and cases wait most of the time.
+        count = min(len(cases), os.cpu_count())
+        kernels = [OneKernel(image, out, kernel, sockets, i) for i in range(count)]
     capture = None
     if args.capture:
         if not network or not network.taps:
@@ -615,60 +701,19 @@ def main():
             ["dumpcap", "-q", "-i", "tap-a", "-B", "256", *only, "-w", args.capture],
             stderr=open(f"{out}/capture", "w"), preexec_fn=die_with_parent)
 
-    results = {}
-
-    def look_for_leaks():
-        for name, text in guests.leaks(case):
-            leaked.append(name)
-            results[name] = "FAIL"
-            say(f"FAIL {name}: leaked memory")
-            say("    " + text.rstrip().replace("\n", "\n    "))
-
-    leaked = []
-    total = collections.Counter()
-    up = False
-    for case in cases:
-        if not up:
-            try:
-                took = guests.boot()
-            except (GuestDied, OutOfTime) as e:
-                say(f"the guests did not boot: {e}; consoles: {out}/console-*")
-                return 1
-            say(f"guests booted in {took:.0f} s")
-            for g in guests.kernels:
-                lines = bad_lines(f"{out}/boot-dmesg.{g}", HARMLESS_AT_BOOT, -1)
-                if lines:
-                    say(f"guest {g}: the kernel complained at boot:\n    " + "\n    ".join(lines[:12]))
-                    results[f"boot{guests.nth_boot()}"] = "FAIL"
-        start = time.monotonic()
-        status, why, up = run_case(guests, case)
-        results[case.name] = status
-        where = "" if case.drivers == ["siw", "siw"] else f" ({'/'.join(case.drivers)})"
-        done = exercised(f"{out}/{case.name}")
-        total += done
-        what = f": {amounts(done)}" if args.kernel == "sanitize" else ""
-        say(f"{status} {case.name}{where} {time.monotonic() - start:.0f} s{what}")
-        for line in why:
-            say("    " + line)
-        if status == "FAIL":
-            say(f"    logs: {out}/{case.name}")
-        elif args.cmd_a or args.cmd_b:
-            for g in GUESTS:
-                say(f"--- guest {g}")
-                sys.stdout.write(open(f"{out}/{case.name}/stdout.{g}", errors="replace").read())
-        if up:
-            look_for_leaks()
-    if up:
-        if args.kernel != "stock":
-            time.sleep(LEAK_AGE)
-            look_for_leaks()
-        guests.power_off()
+    run = Run(args, out, cases)
+    workers = [threading.Thread(target=run.work, args=[g], daemon=True) for g in kernels]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
     if capture:
         capture.send_signal(signal.SIGINT)
         capture.wait(30)
     if args.kernel == "sanitize":
-        say(f"{len(results)} cases, {guests.splats} splats, {len(leaked)} leaks; in all: {amounts(total)}")
-    passed, failed, skipped = (list(results.values()).count(s) for s in ("PASS", "FAIL", "SKIP"))
+        splats = sum(guests.splats for guests in kernels)
+        say(f"{len(run.results)} cases, {splats} splats, {run.leaks} leaks; in all: {amounts(run.total)}")
+    passed, failed, skipped = (list(run.results.values()).count(s) for s in ("PASS", "FAIL", "SKIP"))
     say(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
