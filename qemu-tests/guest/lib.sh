@@ -95,6 +95,9 @@ await() {
 	exec {fd}>&-
 }
 
+# scaled N: as many, or a tenth of it where everything is watched and slow.
+scaled() { if [ "$KERNEL" = stock ]; then echo "$1"; else echo $((($1 + 9) / 10)); fi; }
+
 # exercised N WHAT: the summary of a run on the sanitizer kernel is to count it, for what no
 # counter of a device tells.
 exercised() { echo "${*:2} $1" >>"$OUT/$CASE/exercised.$GUEST"; }
