@@ -86,7 +86,7 @@ impl QpObj {
             return;
         }
         watch.qp.get_or_insert_with(|| ARef::from(self));
-        drop(watch);
+        // Under the lock: `stop_reaper` would not find what is queued after it has looked, and the queue could go before the timer.
         self.dev
             .shared
             .cm
