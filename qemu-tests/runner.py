@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -34,6 +35,7 @@ KERNELS = ("stock", "sanitize")
 BOOT_TIMEOUT = 180
 STEP_TIMEOUT = 120  # loading or unloading a driver
 LEAK_AGE = 6  # kmemleak reports no younger objects
+HANDED_ON = ("TEST_SECONDS", "TEST_SEED")  # variables that cases get
 SKIPPED = 77  # exit status of a half that cannot run here
 
 # Log levels 0 to 4 (warning) fail a case, and these texts at any level.
@@ -531,6 +533,10 @@ def prepare_out(out, cases, kernel):
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
     os.makedirs(f"{out}/mod")
     os.makedirs(f"{out}/bin")
+    with open(f"{out}/environment", "w") as f:
+        for name in HANDED_ON:
+            if name in os.environ:
+                f.write(f"export {name}={shlex.quote(os.environ[name])}\n")
     drivers = {d for c in cases for d in c.drivers}
     if "siw" in drivers:
         ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko" if kernel == "stock" else f"{TOP}/build/sanitize/siw.ko")
@@ -630,7 +636,9 @@ class Run:
 def main():
     p = argparse.ArgumentParser(prog="qemu-tests/run", description=__doc__.split("\n\n")[0],
                                 epilog="Logs are in build/log/qemu, one folder a case. SIW_KO=FILE in the "
-                                       "environment: take that module instead of siw.ko.")
+                                       "environment: take that module instead of siw.ko. TEST_SECONDS=N: cases that "
+                                       "can last for any time take about so long (see --timeout). TEST_SEED=N: "
+                                       "cases that play dice do it from there.")
     p.add_argument("case", nargs="*", help="name of a case or of a group of them, or a case file")
     p.add_argument("--all", action="store_true", help="run every case")
     p.add_argument("--list", action="store_true", help="list the cases")
