@@ -2,19 +2,22 @@
 /*
  * Checks of the verbs that perftest and pyverbs lack: events, arming, flush, queries,
  * overrun queues, and what must not be accessed. Both ends are in this process. Run
- * as "verbs-check ADDRESS [TEST]", with an address of a siw device of this machine.
+ * as "verbs-check ADDRESS [TEST [SECONDS]]", with an address of a siw device of this machine.
  */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "must.h"
+#include "rng.h"
 
-#define PORT "7472"
 #define SIZE 65536
 
 #define expect(what)                                                \
@@ -94,19 +97,20 @@ struct pair {
 static void connect_pair(struct pair *p, const struct shape *sa, const struct shape *sb)
 {
 	struct rdma_conn_param param = { .responder_resources = 8, .initiator_depth = 8 };
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *addr;
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_PASSIVE }, *addr;
 	struct rdma_cm_id *id;
 	struct rdma_cm_event *ev;
 
 	memset(p, 0, sizeof(*p));
 	for (int i = 0; i < 2; i++)
 		must(!(p->ec[i] = rdma_create_event_channel()));
-	must(rdma_getaddrinfo(address, PORT, &hints, &addr));
+	must(rdma_getaddrinfo(address, NULL, &hints, &addr));
 	must(rdma_create_id(p->ec[1], &p->listener, NULL, RDMA_PS_TCP));
-	must(rdma_bind_addr(p->listener, addr->ai_dst_addr));
+	must(rdma_bind_addr(p->listener, addr->ai_src_addr));
 	must(rdma_listen(p->listener, 8));
 	must(rdma_create_id(p->ec[0], &id, NULL, RDMA_PS_TCP));
-	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 5000));
+	/* The port is the kernel's choice. */
+	must(rdma_resolve_addr(id, NULL, rdma_get_local_addr(p->listener), 5000));
 	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ADDR_RESOLVED));
 	must(rdma_resolve_route(id, 5000));
 	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ROUTE_RESOLVED));
@@ -645,6 +649,206 @@ static void test_limits(void)
 	disconnect_pair(&p);
 }
 
+/*
+ * A queue that many threads post to, more than fits, while others ring its bell: it goes on, completes in order, and
+ * when it is ended in the middle of that, the rest is flushed in order, too.
+ */
+#define ROOM 192
+struct crowd {
+	struct end *e;
+	struct ibv_mr *to;
+	pthread_mutex_t lock;
+	struct rng rng;
+	uint64_t posted, polled; /* the numbers of the next */
+	bool signalled[ROOM];
+	bool flushing;
+	unsigned int room;
+	atomic_ulong good;
+	atomic_bool stop;
+};
+
+static struct {
+	atomic_ulong posted, full, flushed, bells;
+} crowds;
+
+static void *post_crowd(void *arg)
+{
+	static const int ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	struct crowd *c = arg;
+
+	while (!c->stop) {
+		pthread_mutex_lock(&c->lock);
+		if (c->posted - c->polled < c->room) {
+			int op = ops[below(&c->rng, 3)];
+			bool signalled = c->posted % 4 == 0 || below(&c->rng, 2);
+			int len = below(&c->rng, 10) ? below(&c->rng, 512) : below(&c->rng, SIZE);
+			int rc, flags = signalled ? IBV_SEND_SIGNALED : 0;
+
+			if (op == IBV_WR_RDMA_WRITE && len <= 80)
+				flags |= IBV_SEND_INLINE;
+			if (below(&c->rng, 8) == 0)
+				flags |= IBV_SEND_FENCE;
+			rc = post(c->e, op, c->posted, len, flags, c->to);
+			if (!rc) {
+				c->signalled[c->posted++ % ROOM] = signalled;
+				crowds.posted++;
+			} else if (abs(rc) == ENOMEM) {
+				crowds.full++;
+			} else {
+				die("posted %d: %s", (int)c->posted, strerror(rc));
+			}
+		}
+		pthread_mutex_unlock(&c->lock);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void *ring_crowd(void *arg)
+{
+	struct crowd *c = arg;
+	struct ibv_qp *qp = c->e->id->qp;
+	struct ib_uverbs_post_send_resp resp;
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_post_send cmd;
+	} req = {
+		.hdr = { .command = IB_USER_VERBS_CMD_POST_SEND, .in_words = sizeof(req) / 4, .out_words = 1 },
+		.cmd = { .response = (uintptr_t)&resp, .qp_handle = qp->handle, .wqe_size = sizeof(struct ib_uverbs_send_wr) },
+	};
+
+	while (!c->stop) {
+		expect(write(qp->context->cmd_fd, &req, sizeof(req)) == sizeof(req));
+		crowds.bells++;
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* One completion, if there is one: it must be the next of those that are due. */
+static bool poll_crowd(struct crowd *c)
+{
+	struct ibv_wc wc;
+	int n = ibv_poll_cq(c->e->scq, 1, &wc);
+
+	expect(n >= 0);
+	if (!n)
+		return false;
+	pthread_mutex_lock(&c->lock);
+	if (wc.status != IBV_WC_SUCCESS) {
+		if (wc.status != IBV_WC_WR_FLUSH_ERR)
+			die("%d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+		crowds.flushed++;
+	} else {
+		if (c->flushing)
+			die("%d succeeded after others were flushed", (int)wc.wr_id);
+		c->good++;
+	}
+	if (wc.wr_id >= c->posted || wc.wr_id < c->polled)
+		die("completion %d, of %d to %d", (int)wc.wr_id, (int)c->polled, (int)c->posted);
+	for (; c->polled < wc.wr_id; c->polled++)
+		/* What is not signalled and went well shows no sign, but all that is flushed does. */
+		if (c->flushing || c->signalled[c->polled % ROOM])
+			die("no completion %d, but %d", (int)c->polled, (int)wc.wr_id);
+	c->polled++;
+	c->flushing |= wc.status != IBV_WC_SUCCESS;
+	pthread_mutex_unlock(&c->lock);
+	return true;
+}
+
+static time_t last_progress;
+
+/* Polls two queues until WHAT is so. */
+#define poll_until(c, what)                                                         \
+	do {                                                                        \
+		last_progress = time(NULL);                                         \
+		while (!(what)) {                                                   \
+			if (poll_crowd(&(c)[0]) | poll_crowd(&(c)[1]))              \
+				last_progress = time(NULL);                         \
+			else if (time(NULL) > last_progress + 60)                   \
+				die("no completion in a minute, waiting for %s: %d of %d, %d of %d", #what, \
+				    (int)(c)[0].polled, (int)(c)[0].posted, (int)(c)[1].polled, (int)(c)[1].posted); \
+			else                                                        \
+				sched_yield();                                      \
+		}                                                                   \
+	} while (0)
+
+/* Whether all that is due has completed: if the last was not signalled and went well, there is nothing to wait for. */
+static bool complete(struct crowd *c)
+{
+	uint64_t id = c->polled;
+
+	while (id < c->posted && !c->signalled[id % ROOM])
+		id++;
+	return id == c->posted;
+}
+
+static void live_with_crowds(struct rng *r)
+{
+	enum { CROWDS = 2, THREADS = 4 };
+	pthread_t thread[CROWDS][THREADS];
+	struct crowd c[CROWDS];
+	struct pair p[CROWDS];
+	unsigned long enough = below(r, 500);
+	int how = below(r, 5);
+
+	memset(c, 0, sizeof(c));
+	for (int i = 0; i < CROWDS; i++) {
+		struct shape shape = usual;
+
+		shape.sends = 1 << below(r, 6);
+		c[i].room = shape.sends + 1 + below(r, ROOM - shape.sends);
+		shape.cqe = c[i].room;
+		connect_pair(&p[i], &shape, &usual);
+		c[i].e = &p[i].a;
+		c[i].to = p[i].b.mr;
+		c[i].rng = rng_of(next(r), 0);
+		pthread_mutex_init(&c[i].lock, NULL);
+		for (int j = 0; j < THREADS; j++)
+			must(pthread_create(&thread[i][j], NULL, j == 3 ? ring_crowd : post_crowd, &c[i]));
+	}
+	poll_until(c, c[0].good >= enough && c[1].good >= enough);
+	switch (how) {
+	case 0: to_error(&p[0].a); break;
+	case 1: must(rdma_disconnect(p[0].a.id)); break;
+	case 2: to_error(&p[0].b); break;
+	case 3: must(rdma_disconnect(p[0].b.id)); break;
+	}
+	if (how < 4) {
+		/* The other goes on as if nothing had happened. */
+		enough = c[1].good + below(r, 200);
+		poll_until(c, c[0].flushing && c[1].good >= enough);
+	}
+	for (int i = 0; i < CROWDS; i++)
+		c[i].stop = true;
+	for (int i = 0; i < CROWDS; i++)
+		for (int j = 0; j < THREADS; j++)
+			must(pthread_join(thread[i][j], NULL));
+	poll_until(c, c[0].flushing ? c[0].polled == c[0].posted : complete(&c[0]));
+	poll_until(c, complete(&c[1]));
+	expect(!c[1].flushing);
+	for (int i = 0; i < CROWDS; i++) {
+		expect(!poll_crowd(&c[i]));
+		disconnect_pair(&p[i]);
+	}
+}
+
+static int seconds;
+
+static void test_crowd(void)
+{
+	time_t seed = time(NULL), end = seed + seconds;
+	struct rng r = rng_of(seed, 0);
+	int lives = 0;
+
+	printf("seed %ld\n", (long)seed);
+	do
+		live_with_crowds(&r);
+	while (++lives < 2 || time(NULL) < end);
+	printf("exercised %lu requests posted\nexercised %lu requests flushed\n", crowds.posted, crowds.flushed);
+	printf("%d lives, %lu times no room, %lu bells\n", lives, crowds.full, crowds.bells);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -652,14 +856,16 @@ static const struct {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "overrun", test_overrun }, { "local", test_local },
 	{ "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers }, { "limits", test_limits },
+	{ "crowd", test_crowd },
 };
 
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 2)
-		die("usage: %s ADDRESS [TEST]", argv[0]);
+		die("usage: %s ADDRESS [TEST [SECONDS]]", argv[0]);
 	address = argv[1];
+	seconds = argc > 3 ? atoi(argv[3]) : 0;
 	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
 		if (argc < 3 || !strcmp(argv[2], tests[i].name)) {
 			printf("%s\n", tests[i].name);
