@@ -8,18 +8,18 @@ ROWS = {}
 
 
 class Row:
-    def __init__(self, name, section, requirement, kind, deviation, params, timeout, test):
+    def __init__(self, name, section, requirement, kind, deviation, params, timeout, waits, test):
         self.name, self.section, self.requirement, self.kind = name, section, requirement, kind
-        self.deviation, self.params, self.timeout, self.test = deviation, params, timeout, test
+        self.deviation, self.params, self.timeout, self.waits, self.test = deviation, params, timeout, waits, test
 
 
-def row(name, section, requirement, kind=MUST, deviation=None, params="", timeout=90):
+def row(name, section, requirement, kind=MUST, deviation=None, params="", timeout=90, waits=False):
     """`section`: as "RFC 5044 4.3"; `requirement`: one line; `deviation`: the reason why this driver does not keep it,
     for a row that is known to fail; `params`: module parameters that the driver is loaded with; `timeout`: in
-    seconds."""
+    seconds; `waits`: it does little but wait for a time-out of the device, and is run together with others like it."""
     def register(test):
         assert name not in ROWS, f"two rows named {name}"
-        ROWS[name] = Row(name, section, requirement, kind, deviation, params, timeout, test)
+        ROWS[name] = Row(name, section, requirement, kind, deviation, params, timeout, waits, test)
         return test
     return register
 

@@ -292,7 +292,7 @@ def enh_p2p_waits(t):
     assert conn.segment().opcode == wire.SEND
 
 
-@row("enh-rtr-never", "RFC 6581 5", "an RTR that never comes: the connection ends, the program is told", SHOULD)
+@row("enh-rtr-never", "RFC 6581 5", "an RTR that never comes: the connection ends, the program is told", SHOULD, waits=True)
 def enh_rtr_never(t):
     conn = t.passive(data=flagged(16, 16, A_P2P, 0, C_WRITE))
     conn.event("DISCONNECTED")

@@ -59,7 +59,7 @@ def answered(t, data, status=None, names=("CONNECT_ERROR", "REJECTED"), fin=Fals
     id_.event(*names, status=status)
     said, _ = raw.any_end()
     assert not said, f"the device answers {said.hex()}"
-    t.active().echo()
+    t.passive().echo()
 
 
 # --- Start-up, responder
@@ -328,7 +328,51 @@ def mpa_initiator_waits(t):
     id_.event("ESTABLISHED", status=0)
 
 
+@row("mpa-request-garbled", "RFC 5044 7.1.2", "requests with random octets changed: taken or closed, nothing else", OWN)
+def mpa_request_garbled(t):
+    rnd = random.Random(5044)
+    for _ in range(100):
+        data = bytearray(frame(REQUEST, CRC | ENHANCED, 2, DEPTHS + b"hello"))
+        for _ in range(rnd.randrange(1, 4)):
+            data[rnd.randrange(len(data))] = rnd.randrange(256)
+        raw = t.dial()
+        raw.push(bytes(data))
+        raw.fin()
+    t.unlisten()
+    t.passive().echo()
+
+
+@row("mpa-reply-garbled", "RFC 5044 7.1.2", "replies with random octets changed: the program is told one thing, and no more", OWN)
+def mpa_reply_garbled(t):
+    rnd = random.Random(6581)
+    for _ in range(40):
+        data = bytearray(frame(REPLY, CRC | ENHANCED, 2, DEPTHS + b"hello"))
+        for _ in range(rnd.randrange(1, 4)):
+            data[rnd.randrange(len(data))] = rnd.randrange(256)
+        id_, raw, _ = t.calling()
+        raw.push(bytes(data))
+        raw.fin()
+        if id_.event("ESTABLISHED", "REJECTED", "CONNECT_ERROR").name == "ESTABLISHED":
+            id_.event("DISCONNECTED")
+        id_.no_event(0.01)
+        id_.destroy()
+
+
 # --- FPDUs
+
+@row("mpa-fpdu-garbled", "RFC 5044 8", "a stream of random octets: the connection ends, and nothing was placed", OWN)
+def mpa_fpdu_garbled(t):
+    rnd = random.Random(5041)
+    mr = t.mr()
+    for _ in range(40):
+        conn = t.passive()
+        conn.post_recv(mr)
+        conn.push(rnd.randbytes(rnd.randrange(20, 100)) + bytes(1 << 16))
+        conn.any_end()
+        conn.event("DISCONNECTED")
+        conn.wc("WR_FLUSH_ERR")
+        conn.id.destroy()
+    mr.untouched()
 
 @row("mpa-fpdu-mss", "RFC 5044 4.5", "an FPDU is not longer than the MSS")
 def mpa_fpdu_mss(t):
@@ -359,6 +403,15 @@ def mpa_fpdu_fills(t):
     size = -(-(2 + len(first.ulpdu)) // 4) * 4 + 4
     mss = conn.raw.sock.getsockopt(6, 2)
     assert mss - 3 <= size <= mss, f"an FPDU of {size} octets, the MSS is {mss}"
+
+
+@row("mpa-mss-small", "RFC 5044 4.5", "an MSS too small for any FPDU: a ULPDU may still be 128 octets, and all arrives")
+def mpa_mss_small(t):
+    for mss in (88, 128, 536):
+        conn = t.passive(raw=t.dial(mss=mss))
+        stream_out(conn, [0, 1, 100, 127, 128, 1000, 20000])
+        stream_in(conn, [5000])
+        conn.id.destroy()
 
 
 @row("mpa-pad", "RFC 5044 4.1", "FPDUs are padded with 0 to 3 zero octets to a multiple of 4, in both directions")
@@ -500,18 +553,36 @@ def mpa_crc_every_bit(t):
         mr.dereg()
 
 
-@row("mpa-crc-write", "RFC 5044 4.4", "a Write with a bad CRC: nothing of it is placed",
-     deviation="payload goes to its place before the CRC behind it is there; nothing is delivered")
+@row("mpa-crc-write", "RFC 5044 4.4", "a Write or Read Response with a bad CRC, in one TCP segment: nothing of it is placed")
 def mpa_crc_write(t):
     mr = t.mr()
     conn = t.passive()
     conn.send(wire.write(mr.rkey, mr.addr, b"spoilt"), crc_xor=1)
     conn.terminate((2, 0, 2))
+    conn = t.passive()
+    conn.send(wire.write(1, 0))
+    conn.post_read(mr, 1, 0, 6)
+    request = wire.ReadRequest(conn.segment().data)
+    conn.send(wire.read_response(request.sink_stag, request.sink_to, b"spoilt"), crc_xor=1)
+    conn.terminate((2, 0, 2))
+    conn.wc("WR_FLUSH_ERR")
     mr.untouched()
 
 
-@row("mpa-crc-header", "RFC 5044 4.4", "a damaged header is a CRC error, and not what its contents would be",
-     deviation="the header is judged before the CRC behind it is there; the connection ends either way")
+@row("mpa-crc-write-pieces", "RFC 5044 4.4", "a Write with a bad CRC, in two TCP segments: nothing of it is placed",
+     deviation="what is there of it goes to its place before its CRC has come; it is not delivered")
+def mpa_crc_write_pieces(t):
+    mr = t.mr()
+    conn = t.passive()
+    data = conn.raw.tx.fpdu(wire.write(mr.rkey, mr.addr, b"spoilt"), crc_xor=1)
+    conn.push(data[:-4])
+    conn.raw.until_acknowledged()
+    conn.push(data[-4:])
+    conn.terminate((2, 0, 2))
+    mr.untouched()
+
+
+@row("mpa-crc-header", "RFC 5044 4.4", "a damaged header is a CRC error, and not what its contents would be")
 def mpa_crc_header(t):
     mr = t.mr()
     good = wire.Framer().fpdu(wire.write(mr.rkey, mr.addr, b"right"))

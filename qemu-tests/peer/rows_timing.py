@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """How bytes come, and how they stop coming: arbitrary splits, slow peers, dead peers, peers that go at each step."""
 
-import fcntl
+import os
 import select
 import socket
 import struct
+import subprocess
 import time
 
 import wire
@@ -14,69 +15,66 @@ from target import PATIENCE
 from wire import CRC, ENHANCED, MARKERS, REJECT, REPLY, REQUEST, frame
 
 S = CRC | ENHANCED
-SIOCOUTQ = 0x5411  # bytes not acknowledged yet
 
 
 class Exchange:
-    """One pattern of traffic from the peer, as bytes: start-up, Send in two segments, Write, Read Request, Write of
-    zero octets, Send. The device's answer is the response to the Read. It can be had again and again."""
+    """A connection, and one pattern of traffic from the peer over it again and again: Send in two segments, Write,
+    Read Request, Write of zero octets, Send. The device's answer is the response to the Read."""
 
-    def __init__(self, t, flags):
-        self.t, self.flags = t, flags
+    def __init__(self, t, flags, push=None):
+        """`push(raw, bytes)` sends."""
+        push = push or whole
         self.sink, self.source, self.inbox = t.mr(256), t.mr(256, fill=0x5a), t.mr(256)
-        framer = wire.Framer(bool(flags & CRC))
-        self.request = frame(REQUEST, flags, 2, DEPTHS)
-        self.fpdus = b"".join(map(framer.fpdu, (
-            wire.send(1, b"hel", last=False),
-            wire.send(1, b"lo", mo=3),
-            wire.write(self.sink.rkey, self.sink.addr + 16, b"written"),
-            wire.read_request(1, 0xabc, 0x1000, 33, self.source.rkey, self.source.addr),
-            wire.write(1, 0),
-            wire.send(2, b"good bye"))))
+        self.raw = raw = t.dial()
+        push(raw, frame(REQUEST, flags, 2, DEPTHS))
+        _, self.id = t.request()
+        self.id.make_qp()
+        self.id.accept()
+        reply = raw.frame()
+        raw.framing(bool((reply.flags | flags) & CRC), False, bool(flags & MARKERS))
+        self.id.event("ESTABLISHED", status=0)
+        self.done = 0
 
     def run(self, push):
-        """`push(raw, bytes)` sends. Start-up and stream are one after the other, as they must be."""
-        t = self.t
+        send, read, round_ = 2 * self.done + 1, self.done + 1, self.done & 0xff
+        self.done += 1
         self.sink.put(bytes(256))
-        raw = t.dial()
-        push(raw, self.request)
-        _, id_ = t.request()
-        id_.make_qp()
-        id_.post_recv(self.inbox, 100, 0, wr_id=1)
-        id_.post_recv(self.inbox, 100, 100, wr_id=2)
-        id_.accept()
-        reply = raw.frame()
-        assert not reply.flags & REJECT, reply
-        raw.framing(bool((reply.flags | self.flags) & CRC), bool(reply.flags & MARKERS), bool(self.flags & MARKERS))
-        id_.event("ESTABLISHED", status=0)
-        push(raw, self.fpdus)
-        assert id_.wc(wr_id=1).byte_len == 5 and self.inbox.get(0, 5) == b"hello"
-        assert id_.wc(wr_id=2).byte_len == 8 and self.inbox.get(100, 8) == b"good bye"
-        assert self.sink.get(0, 40) == bytes(16) + b"written" + bytes(17), self.sink.get(0, 40)
-        segment, data = raw.message()
+        self.id.post_recv(self.inbox, 100, 0, wr_id=1)
+        self.id.post_recv(self.inbox, 100, 100, wr_id=2)
+        push(self.raw, b"".join(map(self.raw.tx.fpdu, (
+            wire.send(send, b"hel", last=False),
+            wire.send(send, b"lo", mo=3),
+            wire.write(self.sink.rkey, self.sink.addr + round_, b"written"),
+            wire.read_request(read, 0xabc, 0x1000, 33, self.source.rkey, self.source.addr),
+            wire.write(1, 0),
+            wire.send(send + 1, b"good bye")))))
+        assert self.id.wc(wr_id=1).byte_len == 5 and self.inbox.get(0, 5) == b"hello"
+        assert self.id.wc(wr_id=2).byte_len == 8 and self.inbox.get(100, 8) == b"good bye"
+        placed = (bytes(round_) + b"written" + bytes(256))[:256]
+        assert self.sink.get() == placed, self.sink.get()
+        segment, data = self.raw.message()
         assert (segment.opcode, segment.stag, segment.to) == (wire.READ_RESPONSE, 0xabc, 0x1000), segment
         assert data == b"\x5a" * 33
-        for mr in (self.sink, self.inbox):
-            mr.intact()
-        id_.destroy()
-        raw.close()
+        self.sink.intact()
+        self.inbox.intact()
+
+    def close(self):
+        self.id.destroy()
+        self.raw.close()
+
+
+def whole(raw, data):
+    raw.push(data)
 
 
 def cut_at(at):
     def push(raw, data):
         raw.push(data[:at])
         if data[at:]:
-            # The device sees the first part alone if it has been acknowledged.
-            until_acknowledged(raw.sock)
+            # Once it is acknowledged, the device has seen it alone.
+            raw.until_acknowledged()
             raw.push(data[at:])
     return push
-
-
-def until_acknowledged(sock):
-    limit = time.monotonic() + PATIENCE
-    while struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0]:
-        assert time.monotonic() < limit, "the device's TCP does not acknowledge"
-        time.sleep(0.0005)
 
 
 def trickle(raw, data):
@@ -84,52 +82,64 @@ def trickle(raw, data):
         raw.push(bytes([byte]))
 
 
+def chunks_of(size):
+    def push(raw, data):
+        for at in range(0, len(data), size):
+            raw.push(data[at:at + size])
+    return push
+
+
+REQUEST_LENGTH = len(frame(REQUEST, S, 2, DEPTHS))
+STREAM_LENGTH = 28 + 28 + 28 + 52 + 20 + 32  # of the FPDUs of one run
+
+
 def every_cut(t, flags):
+    for at in range(1, REQUEST_LENGTH):
+        exchange = Exchange(t, flags, cut_at(at))
+        exchange.run(whole)
+        exchange.close()
     exchange = Exchange(t, flags)
-    for at in range(1, max(len(exchange.request), len(exchange.fpdus)), 1):
+    for at in range(1, STREAM_LENGTH):
         try:
             exchange.run(cut_at(at))
         except AssertionError as e:
             raise AssertionError(f"cut at octet {at}: {e}") from e
 
 
-@row("split-everywhere", "RFC 5044 5", "the same traffic cut in two TCP segments at every octet", timeout=180)
+@row("split-everywhere", "RFC 5044 5.2", "the same traffic cut in two TCP segments at every octet")
 def split_everywhere(t):
     every_cut(t, S)
 
 
-@row("split-everywhere-nocrc", "RFC 5044 5", "cut at every octet, without CRCs", params="crc=0", timeout=180)
+@row("split-everywhere-nocrc", "RFC 5044 5.2", "cut at every octet, without CRCs", params="crc=0")
 def split_everywhere_nocrc(t):
     every_cut(t, ENHANCED)
 
 
-@row("split-everywhere-markers", "RFC 5044 5", "cut at every octet, answered with markers", timeout=180)
+@row("split-everywhere-markers", "RFC 5044 5.2", "cut at every octet, answered with markers")
 def split_everywhere_markers(t):
     every_cut(t, S | MARKERS)
 
 
-@row("split-trickle", "RFC 5044 5", "the same traffic octet by octet: with CRC, and with markers in the answer")
+@row("split-trickle", "RFC 5044 5.2", "the same traffic octet by octet: with CRC, and with markers in the answer")
 def split_trickle(t):
     for flags in (S, S | MARKERS):
-        Exchange(t, flags).run(trickle)
+        Exchange(t, flags, trickle).run(trickle)
 
 
-@row("split-trickle-nocrc", "RFC 5044 5", "octet by octet, without CRCs", params="crc=0")
+@row("split-trickle-nocrc", "RFC 5044 5.2", "octet by octet, without CRCs", params="crc=0")
 def split_trickle_nocrc(t):
-    Exchange(t, ENHANCED).run(trickle)
+    Exchange(t, ENHANCED, trickle).run(trickle)
 
 
-@row("split-chunks", "RFC 5044 5", "the same traffic in chunks of each size from 2 to 40 octets")
+@row("split-chunks", "RFC 5044 5.2", "the same traffic in chunks of each size from 2 to 40 octets")
 def split_chunks(t):
     exchange = Exchange(t, S)
     for size in range(2, 41):
-        def push(raw, data, size=size):
-            for at in range(0, len(data), size):
-                raw.push(data[at:at + size])
-        exchange.run(push)
+        exchange.run(chunks_of(size))
 
 
-@row("split-large", "RFC 5044 5", "a message of 1 MB in FPDUs of all sizes, in whatever TCP makes of it", OWN)
+@row("split-large", "RFC 5044 5.2", "a message of 1 MB in FPDUs of all sizes, in whatever TCP makes of it", OWN)
 def split_large(t):
     mr = t.mr(1 << 20)
     conn = t.passive()
@@ -147,7 +157,7 @@ def split_large(t):
 
 # --- Peers that say nothing
 
-@row("time-no-request", "RFC 5044 7.1.2", "a peer that connects and says nothing is dropped after a time", SHOULD)
+@row("time-no-request", "RFC 5044 7.1.2", "a peer that connects and says nothing is dropped after a time", SHOULD, waits=True)
 def time_no_request(t):
     for data in (b"", frame(REQUEST, CRC, 1, b"hello")[:21]):
         raw = t.dial()
@@ -156,7 +166,7 @@ def time_no_request(t):
     t.no_request(0.1)
 
 
-@row("time-trickled-request", "RFC 5044 7.1.2", "the time is for the whole request, not for each octet", SHOULD)
+@row("time-trickled-request", "RFC 5044 7.1.2", "the time is for the whole request, not for each octet", SHOULD, waits=True)
 def time_trickled_request(t):
     raw = t.dial()
     begin = time.monotonic()
@@ -168,14 +178,14 @@ def time_trickled_request(t):
     assert time.monotonic() - begin < 40
 
 
-@row("time-no-reply", "RFC 5044 7.1.2", "a peer that does not reply: UNREACHABLE with ETIMEDOUT after a time", SHOULD)
+@row("time-no-reply", "RFC 5044 7.1.2", "a peer that does not reply: UNREACHABLE with ETIMEDOUT after a time", SHOULD, waits=True)
 def time_no_reply(t):
     id_, raw, _ = t.calling()
     id_.event("UNREACHABLE", status=-110)
     raw.end()
 
 
-@row("time-no-syn-ack", "RFC 5044 7.1.2", "a host that does not answer the SYN: UNREACHABLE after a time", OWN)
+@row("time-no-syn-ack", "RFC 5044 7.1.2", "a host that does not answer the SYN: UNREACHABLE after a time", OWN, waits=True)
 def time_no_syn_ack(t):
     # A listener whose queue is full drops further SYNs.
     with t.setup.inside():
@@ -260,12 +270,60 @@ def time_half_close(t):
     conn.event("DISCONNECTED")
 
 
-@row("time-silent-after", "RFC 5044 7.2", "a connection may be idle: it works afterwards", OWN)
+@row("time-silent-after", "RFC 5044 7.2", "a connection may be idle: it works afterwards", OWN, waits=True)
 def time_silent_after(t):
     conn = t.passive()
     conn.echo()
     conn.silent(3)
     conn.echo()
+
+
+class Mortal:
+    """A host of the peer's, at an address of its own, that is there no more from one moment to the next."""
+
+    def __init__(self, t, address):
+        self.address = address
+        self.command = ["ip", "-n", os.path.basename(t.setup.netns), "addr", "add", f"{address}/24", "dev", t.setup.far]
+        subprocess.run(self.command, check=True)
+
+    def die(self):
+        self.command[4] = "del"
+        subprocess.run(self.command, check=True)
+
+
+@row("time-dead-idle", "RFC 5044 8", "the peer's host dies while the connection is idle: DISCONNECTED within a minute", OWN, waits=True)
+def time_dead_idle(t):
+    host = Mortal(t, "10.80.0.3")
+    conn = t.passive(raw=t.dial(source=host.address))
+    conn.post_recv(t.mr(), wr_id=1)
+    host.die()
+    conn.event("DISCONNECTED", timeout=60)
+    conn.wc("WR_FLUSH_ERR", wr_id=1)
+
+
+@row("time-dead-busy", "RFC 5044 8", "the peer's host dies with data on its way: DISCONNECTED within a minute", OWN, waits=True)
+def time_dead_busy(t):
+    host = Mortal(t, "10.80.0.4")
+    conn = t.passive(raw=t.dial(source=host.address))
+    conn.echo()
+    host.die()
+    mr = t.mr(1 << 20)
+    for i in range(8):
+        conn.post_send(mr, wr_id=i)
+    conn.event("DISCONNECTED", timeout=60)
+    for i in range(8):
+        conn.wc(None, wr_id=i)
+
+
+@row("time-dead-asked", "RFC 5044 7.1.2", "the peer's host dies after its request: rejecting it ends nevertheless", OWN, waits=True)
+def time_dead_asked(t):
+    host = Mortal(t, "10.80.0.5")
+    raw = t.dial(source=host.address)
+    raw.push(frame(REQUEST, S, 2, DEPTHS))
+    _, id_ = t.request()
+    host.die()
+    id_.reject()
+    id_.destroy()
 
 
 @row("time-flood", "RFC 5044 7.1.2", "hundreds of connections that never speak do not keep a real one out", OWN)
@@ -374,7 +432,7 @@ def rst_mid_fpdu(t):
     for conn in (t.passive(), t.active()):
         conn.post_recv(t.mr())
         conn.push(data[:150])
-        until_acknowledged(conn.raw.sock)
+        conn.raw.until_acknowledged()
         conn.reset()
         conn.wc("WR_FLUSH_ERR")
         conn.event("DISCONNECTED")
@@ -404,7 +462,7 @@ def rst_pending_read(t):
         conn.post_read(mr, 1, 0, 100, wr_id=1)
         request = wire.ReadRequest(conn.segment().data)
         conn.send(wire.read_response(request.sink_stag, request.sink_to, bytes(50), last=False))
-        until_acknowledged(conn.raw.sock)
+        conn.raw.until_acknowledged()
         conn.reset()
         conn.wc("WR_FLUSH_ERR", wr_id=1)
         conn.event("DISCONNECTED")
@@ -444,8 +502,7 @@ def end_listener_goes(t):
     for raw, length in zip(raws, (0, 10, 20, 23, 24, 24)):
         raw.push(whole[:length])
     _, id_ = t.request()
-    t.listener.destroy()
-    t._listener = None
+    t.unlisten()
     for raw in raws[:4]:
         raw.end()
     id_.destroy()

@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """The conformance suite: a raw TCP peer against the device, a row at a time.
 
-suite.py run [--driver siw|c-siw] [--after ROW] RESULTS [ROW...]
+suite.py run [--driver siw|c-siw] [--after RESULTS] RESULTS [ROW...]
     Makes a veth pair with the device on one end and the peer, in a network namespace of its own, at the other, and
-    runs all rows, or those named (with * and ?). Writes a JSON line to RESULTS before and after each. --after goes on
-    behind a row that has killed the kernel.
+    runs all rows, or those named (with * and ?). Writes a JSON line to RESULTS before and after each. --after leaves
+    out what was begun according to these results, of which a row may have killed the kernel.
 suite.py list
 suite.py report OURS C-SIW
     Prints the table that is kept as CONFORMANCE.md."""
 
 import argparse
+import collections
 import fnmatch
 import gc
 import glob
@@ -48,6 +49,7 @@ def command(*args, check=True):
 
 class Bed:
     """The driver, loaded with some parameters, its device, and the peer's namespace."""
+    exercised = collections.Counter()
 
     def __init__(self, driver, params):
         import target
@@ -62,7 +64,7 @@ class Bed:
         command("ip", "-n", NETNS, "link", "set", "lo", "up")
         command("insmod", f"{os.environ['OUT']}/mod/{driver}.ko", *params.split())
         command("rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV)
-        self.setup = target.Setup(HERE4, THERE4, f"/run/netns/{NETNS}", driver)
+        self.setup = target.Setup(HERE4, THERE4, f"/run/netns/{NETNS}", FAR)
         self.bystander = Bystander(self.setup)
         self.empty = self.left()
 
@@ -79,6 +81,11 @@ class Bed:
 
     def close(self):
         self.bystander.close()
+        for line in command("rdma", "statistic", "show", "link", f"{DEVICE}/1", check=False).splitlines():
+            words = line.split()
+            counters = dict(zip(words, words[1:]))
+            for words, names in EXERCISED.items():
+                self.exercised[words] += sum(int(counters.get(name, 0)) for name in names)
         self.down()
 
     @staticmethod
@@ -100,6 +107,8 @@ class Bed:
         return ""
 
 
+EXERCISED = {"connections": ("active_connects", "passive_connects"), "FPDUs": ("rx_fpdus", "tx_fpdus"),
+             "bytes": ("rx_bytes", "tx_bytes"), "Terminates": ("tx_terminate", "rx_terminate")}
 HERE4_HEX = "".join(f"{int(byte):02X}" for byte in reversed(HERE4.split(".")))
 
 
@@ -180,42 +189,49 @@ def why(error):
     return " ".join(text.split())[:160]
 
 
-def run_row(bed, row, log):
-    """(result, why): in a process of its own, so that whatever it does ends with it."""
-    import target
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        text = ""
-        try:
-            gc.disable()
-            t = target.Target(bed.setup)
-            row.test(t)
-            t.close()
-        except BaseException as e:  # pylint: disable=broad-except
-            text = why(e)
-            traceback.print_exc()
-        os.write(writing, (text + "\n").encode())
-        os._exit(0)
-    os.close(writing)
-    text = ""
-    if not select.select([reading], [], [], row.timeout)[0]:
-        text = f"not over after {row.timeout} s"
-        os.kill(pid, signal.SIGKILL)
-    else:
-        text = os.read(reading, 1000).decode().strip()
-    os.close(reading)
-    for _ in range(300):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            break
-        time.sleep(0.1)
-    else:
+class Running:
+    """A row in a process of its own, so that whatever it does ends with it."""
+
+    def __init__(self, bed, row):
+        import target
+        self.row, self.begin = row, time.monotonic()
+        self.reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            text = ""
+            try:
+                gc.disable()
+                t = target.Target(bed.setup)
+                row.test(t)
+                t.close()
+            except BaseException as e:  # pylint: disable=broad-except
+                text = why(e)
+                traceback.print_exc()
+            os.write(writing, (text + "\n").encode())
+            os._exit(0)
+        os.close(writing)
+
+    def outcome(self):
+        """("", "FAIL" or "hang"; and why)"""
+        left = self.begin + self.row.timeout - time.monotonic()
+        if select.select([self.reading], [], [], max(left, 0))[0]:
+            text = os.read(self.reading, 1000).decode().strip()
+        else:
+            text = f"not over after {self.row.timeout} s"
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(self.reading)
+        for _ in range(300):
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                return ("FAIL" if text else "pass"), text
+            time.sleep(0.1)
         return "hang", text or "the process cannot be ended"
-    text = text or bed.nothing_left(15 if bed.driver == "siw" else 5)
-    if trouble := bed.bystander.trouble():
-        text = text or f"bystander: {trouble}"
-    text = log.complaint() or text
-    return ("FAIL", text) if text else ("pass", "")
+
+
+def aftermath(bed, log):
+    """What is wrong after a row."""
+    left = bed.nothing_left(15 if bed.driver == "siw" else 5)
+    trouble = bed.bystander.trouble()
+    return log.complaint() or left or (f"bystander: {trouble}" if trouble else "")
 
 
 def wanted(patterns):
@@ -231,8 +247,7 @@ def run(args):
     rows = [ROWS[name] for name in wanted(args.rows)]
     rows.sort(key=lambda row: row.params)
     if args.after:
-        names = [row.name for row in rows]
-        rows = rows[names.index(args.after) + 1:]
+        rows = [row for row in rows if row.name not in begun(args.after)]
     failed = passed = deviating = 0
     start = time.monotonic()
     log = KernelLog()
@@ -248,37 +263,55 @@ def run(args):
                     note(row=row.name, result="n/a", why=f"has no {params.split('=')[0]}")
                 continue
             bed = Bed(args.driver, params)
-            for row in group:
-                note(begin=row.name)
-                begin = time.monotonic()
-                result, text = run_row(bed, row, log)
-                if args.driver == "siw" and row.deviation and not text.startswith("kernel:"):
-                    result, text = (("deviation", row.deviation) if result == "FAIL" else
-                                    ("FAIL", "is said to deviate, but does not"))
-                note(row=row.name, result=result, why=text)
-                took = time.monotonic() - begin
-                print(f"{result:9} {row.name:34} {took:6.2f} s  {text}", flush=True)
-                passed += result == "pass"
-                deviating += result == "deviation"
-                failed += result in ("FAIL", "hang")
-                if result == "hang":
+            group = list(group)
+            waiting = [row for row in group if row.waits]
+            for together in [[row] for row in group if not row.waits] + ([waiting] if waiting else []):
+                for row in together:
+                    note(begin=row.name)
+                outcomes = []
+                for running in [Running(bed, row) for row in together]:
+                    outcomes.append((running, *running.outcome()))
+                wrong = "" if any(o[1] == "hang" for o in outcomes) else aftermath(bed, log)
+                for running, result, text in outcomes:
+                    row, took = running.row, time.monotonic() - running.begin
+                    if wrong and (result == "pass" or wrong.startswith("kernel:")):
+                        result, text = "FAIL", wrong
+                    elif args.driver == "siw" and row.deviation:
+                        result, text = (("deviation", row.deviation) if result == "FAIL" else
+                                        ("FAIL", "is said to deviate, but does not"))
+                    note(row=row.name, result=result, why=text)
+                    print(f"{result:9} {row.name:34} {took:6.2f} s  {text}", flush=True)
+                    passed += result == "pass"
+                    deviating += result == "deviation"
+                    failed += result in ("FAIL", "hang")
+                if any(o[1] == "hang" for o in outcomes):
                     sys.exit(3)
-                if bed.bystander.trouble():
+                if wrong:
                     bed.close()
                     bed = Bed(args.driver, params)
             bed.close()
+        note(end=True)
+    for words, n in Bed.exercised.items():
+        print(f"# {n} {words}")
     print(f"{passed} pass, {deviating} known deviations, {failed} fail; {time.monotonic() - start:.0f} s")
     if failed and args.driver == "siw":
         sys.exit(1)
 
 
+def lines_of(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def begun(path):
+    return {name for line in lines_of(path) for name in (line.get("begin"), line.get("row"))}
+
+
 def report(args):
     def read(path):
-        with open(path, encoding="utf-8") as f:
-            lines = [json.loads(line) for line in f]
+        lines = lines_of(path)
         done = {line["row"]: line for line in lines if "row" in line}
-        begun = [line["begin"] for line in lines if "begin" in line]
-        for name in begun:
+        for name in [line["begin"] for line in lines if "begin" in line]:
             done.setdefault(name, {"row": name, "result": "crash", "why": "the kernel did not survive it"})
         return done
 
@@ -320,7 +353,7 @@ def main():
     commands = parser.add_subparsers(required=True)
     sub = commands.add_parser("run")
     sub.add_argument("--driver", default="siw")
-    sub.add_argument("--after")
+    sub.add_argument("--after", metavar="RESULTS")
     sub.add_argument("results")
     sub.add_argument("rows", nargs="*")
     sub.set_defaults(call=run)
@@ -331,6 +364,9 @@ def main():
     sub.add_argument("theirs")
     sub.set_defaults(call=report)
     args = parser.parse_args()
+    if getattr(args, "driver", "siw") != "siw":
+        # Its time-outs are shorter, and many rows run into this one.
+        os.environ["PATIENCE"] = "12"
     load_rows()
     args.call(args)
 

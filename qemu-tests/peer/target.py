@@ -4,6 +4,7 @@ network namespace. Every wait has a bound, and running into it is an assertion t
 
 import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 import select
@@ -15,16 +16,18 @@ import verbs
 import wire
 from verbs import (LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, SIGNALED, byref, cast, check, ibv, rdma)
 
-PATIENCE = 20  # seconds: longer than any time-out of the device but ACCEPT_MS and TCP's own
+# Seconds: longer than any time-out of the device but for an answer of the program, and TCP's own.
+PATIENCE = int(os.environ.get("PATIENCE", 20))
+SIOCOUTQ = 0x5411  # octets not acknowledged yet
 ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
 
 
 class Setup:
     """Where things are: the device's netdev has address `here`, in this process' namespace; the peer has `there`,
-    in the namespace at path `netns`."""
+    in the namespace at path `netns`, on netdev `far`."""
 
-    def __init__(self, here, there, netns, driver):
-        self.here, self.there, self.netns, self.driver = here, there, netns, driver
+    def __init__(self, here, there, netns, far):
+        self.here, self.there, self.netns, self.far = here, there, netns, far
 
     @contextlib.contextmanager
     def inside(self):
@@ -110,7 +113,8 @@ class Raw:
         raise AssertionError("the device does not end the connection")
 
     def fin(self):
-        self.sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # reset by the device
+            self.sock.shutdown(socket.SHUT_WR)
 
     def close(self):
         self.sock.close()
@@ -118,6 +122,13 @@ class Raw:
     def reset(self):
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
+
+    def until_acknowledged(self):
+        """All that was pushed has arrived at the device, so it is apart from what follows."""
+        limit = time.monotonic() + PATIENCE
+        while struct.unpack("i", fcntl.ioctl(self.sock, SIOCOUTQ, bytes(4)))[0]:
+            assert time.monotonic() < limit, "the device's TCP does not acknowledge"
+            time.sleep(0.0002)
 
     # FPDUs
 
@@ -550,11 +561,22 @@ class Target:
             self.port = socket.ntohs(rdma.rdma_get_src_port(self._listener.id))
         return self._listener
 
-    def dial(self):
-        """A raw connection to the listener."""
+    def unlisten(self):
+        """The listener goes, with the requests that nobody took."""
+        self.listener.destroy()
+        self._listener = None
+
+    def dial(self, mss=None, source=None):
+        """A raw connection to the listener, with that MSS and from that address of the peer's."""
         assert self.listener
         with self.setup.inside():
-            sock = socket.create_connection((self.setup.here, self.port), timeout=PATIENCE)
+            sock = socket.socket()
+        if mss:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
+        if source:
+            sock.bind((source, 0))
+        sock.settimeout(PATIENCE)
+        sock.connect((self.setup.here, self.port))
         raw = Raw(sock)
         self.closers.append(raw.close)
         return raw
@@ -568,12 +590,12 @@ class Target:
         self.no_event(self.listener.key, seconds)
 
     def passive(self, flags=wire.CRC | wire.ENHANCED, revision=2, data=None, ird=16, ord_=16, peer_ird=16, peer_ord=16,
-                private=b"", before_accept=None, behind=b"", **qp):
+                private=b"", before_accept=None, behind=b"", raw=None, **qp):
         """A raw peer has connected to an accepting program. `flags`, `revision`, `data` (or `peer_ird`, `peer_ord`):
         what the peer's request says; `ird`, `ord_`, `private`: what the program accepts with; `before_accept(id)`:
-        called when there is a QP, to post receives; `behind`: bytes that follow the request at once; `qp`: as of
-        Id.make_qp."""
-        raw = self.dial()
+        called when there is a QP, to post receives; `behind`: bytes that follow the request at once; `raw`: a connection that is there
+        already; `qp`: as of Id.make_qp."""
+        raw = raw or self.dial()
         if data is None:
             data = wire.depths(peer_ird, peer_ord) if flags & wire.ENHANCED else b""
         raw.push(wire.frame(wire.REQUEST, flags, revision, data) + behind)
