@@ -27,6 +27,11 @@ impl Crc32c {
         self.0 = f(self.0);
     }
 
+    /// Whether what it has gone over ended with the CRC of all before: then it is this, whatever that was.
+    pub(crate) fn is_good(self) -> bool {
+        self.finish() == 0x4867_4bc7u32.to_le_bytes()
+    }
+
     /// The CRC as it is on the wire.
     pub(crate) const fn finish(self) -> [u8; 4] {
         (!self.0).to_le_bytes()
