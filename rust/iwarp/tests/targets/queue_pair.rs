@@ -84,7 +84,10 @@ impl Sim {
                     read: input.flag(),
                     fence: input.below(4) == 0,
                     zero_copy: input.flag(),
-                    len: u32::from(input.u16()),
+                    len: match input.below(4) {
+                        0 => input.u32() >> 1,
+                        _ => u32::from(input.u16()),
+                    },
                 };
                 self.posted += 1;
                 if self.flushed {
@@ -99,8 +102,9 @@ impl Sim {
             2 => self.kick(Wake::Space, input.flag()),
             3 | 4 => self.run(input.flag()),
             5 => {
-                // Acknowledged: all, or a part. The number may be an old one.
-                let upto = self.acked + u64::from(input.u32() & 0x7fff_ffff);
+                // Acknowledged: all, or a part, but never as much as half of what 32 bits can
+                // count. The number may be an old one.
+                let upto = self.acked + u64::from(input.u32() & 0x7fff_fe00);
                 let upto = upto.min(self.sent);
                 let old = self.acked.saturating_sub(u64::from(input.u8()));
                 self.acked = upto;
@@ -191,7 +195,12 @@ impl Sim {
                     self.fail();
                     return false;
                 }
-                _ => return true,
+                Gate::WaitSlot => {
+                    // Nor is there one for who does not ask.
+                    assert!(!self.credits.try_start());
+                    return true;
+                }
+                Gate::WaitFence => return true,
             }
             self.sq.pop_front();
             if wr.read {

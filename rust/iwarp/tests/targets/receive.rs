@@ -93,13 +93,17 @@ fn copy(from: &Receiver, crc: bool, rtr: RtrSet) -> Receiver {
     rx
 }
 
-/// Changes a few bytes: four of place, kind and value each.
+/// Changes a few bytes of headers: four bytes say which FPDU, where in it, how, and to what.
 fn edit(edits: &[u8], stream: &mut Vec<u8>) {
     for edit in edits.chunks_exact(4) {
-        let [high, low, kind, value] = edit else {
+        let [fpdu, offset, kind, value] = edit else {
             return;
         };
-        let at = usize::from(u16::from_be_bytes([*high, *low]));
+        let starts = starts(stream);
+        let Some(start) = starts.get(usize::from(*fpdu) % starts.len().max(1)) else {
+            return;
+        };
+        let at = start + usize::from(*offset) % 56;
         let Some(byte) = stream.get_mut(at) else {
             continue;
         };
@@ -115,6 +119,17 @@ fn edit(edits: &[u8], stream: &mut Vec<u8>) {
             _ => {}
         }
     }
+}
+
+/// Where the FPDUs begin.
+fn starts(stream: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while let Some([high, low, ..]) = stream.get(at..) {
+        starts.push(at);
+        at += 6 + padded(usize::from(u16::from_be_bytes([*high, *low])));
+    }
+    starts
 }
 
 /// Bytes between the length field and the end of the pad.

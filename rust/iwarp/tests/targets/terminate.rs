@@ -107,8 +107,14 @@ fn parse(bytes: &[u8]) {
     }
     assert_eq!(term.read, read);
 
-    // Written again, in the order of the RFC.
+    // The RDMA header is nowhere without the DDP header.
     let mut out = [0; 52];
+    let cut = Terminate { ddp: None, ..term };
+    let n = cut.emit(&mut out).unwrap();
+    assert_eq!(n, if cut.ddp_len.is_some() { 6 } else { 4 });
+    assert_eq!((usize::from(cut.len()), out[2] & 0x7f), (n, 0));
+
+    // Written again, in the order of the RFC.
     let n = term.emit(&mut out).unwrap();
     assert_eq!(n, usize::from(term.len()));
     assert_eq!(term.emit(&mut out[..n - 1]), Err(Error::Buffer));
