@@ -69,6 +69,16 @@ impl TxStream {
         }
     }
 
+    /// A stream that has sent nearly 2^32 messages.
+    #[cfg(test)]
+    pub(crate) const fn near_the_last_message(crc: bool) -> Self {
+        Self {
+            send_msn: u32::MAX - 1,
+            read_msn: u32::MAX - 1,
+            ..Self::new(crc, false)
+        }
+    }
+
     /// Whether FPDUs carry a CRC. If not, the field is there and zero.
     pub const fn crc(&self) -> bool {
         self.crc

@@ -17,6 +17,8 @@
 
 mod judge;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use super::error::{Error, Result};
 use super::stag::Stag;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What takes four thousand million messages to get to.
+
+use super::super::stream_tx::{Message, TxStream};
+use super::super::wire::ddp::{Untagged, QN_READ, QN_SEND};
+use super::*;
+
+/// A whole FPDU without payload.
+fn feed(rx: &mut RxMachine, header: Header) -> Result<Event> {
+    let mut bytes = [0; 72];
+    let len = header.emit(0, true, &mut bytes)?;
+    let mut at = 0;
+    while let Need::Header(n) = rx.need() {
+        rx.fill(&bytes[at..at + n])?;
+        at += n;
+    }
+    assert_eq!(at, len);
+    while let Need::Trailer(n) = rx.need() {
+        rx.trailer(&[0; 7][..n])?;
+    }
+    rx.finish(0)
+}
+
+const REQUEST: ReadRequest = ReadRequest {
+    sink_stag: Stag(1),
+    sink_to: 0,
+    len: 0,
+    source_stag: Stag(1),
+    source_to: 0,
+};
+
+fn receiver() -> RxMachine {
+    let mut rx = RxMachine::new(RxConfig {
+        crc: false,
+        rtr: RtrSet::NONE,
+    });
+    rx.send_msn = u32::MAX - 1;
+    rx.read_msn = u32::MAX - 1;
+    rx
+}
+
+fn send(msn: u32) -> Header {
+    Header::Send {
+        se: false,
+        inv: None,
+        ddp: Untagged {
+            qn: QN_SEND,
+            msn,
+            mo: 0,
+        },
+    }
+}
+
+fn read(msn: u32) -> Header {
+    let ddp = Untagged {
+        qn: QN_READ,
+        msn,
+        mo: 0,
+    };
+    Header::ReadRequest(ddp, REQUEST)
+}
+
+/// Numbers of messages wrap (RFC 5041 4.3), and 0 is one like any other.
+#[test]
+fn message_numbers_wrap() {
+    let mut rx = receiver();
+    for expect in [u32::MAX - 1, u32::MAX, 0, 1] {
+        match feed(&mut rx, send(expect)) {
+            Ok(Event::Send { msn, .. }) => assert_eq!(msn, expect),
+            other => panic!("{other:?}"),
+        }
+        match feed(&mut rx, read(expect)) {
+            Ok(Event::ReadRequest { msn, .. }) => assert_eq!(msn, expect),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Those of the lap before, and those that come too early, are refused.
+    for header in [send(1), send(3), send(u32::MAX), read(1), read(3)] {
+        assert_eq!(feed(&mut rx.clone(), header), Err(Error::MsnRange));
+    }
+    // Each queue has numbers of its own.
+    let mut rx = receiver();
+    rx.read_msn = 7;
+    assert!(feed(&mut rx, send(u32::MAX - 1)).is_ok());
+    assert!(feed(&mut rx, read(7)).is_ok());
+}
+
+/// The sender counts the same way.
+#[test]
+fn sent_message_numbers_wrap() {
+    let mut tx = TxStream::near_the_last_message(false);
+    let message = Message::Send {
+        se: false,
+        inv: None,
+    };
+    for expect in [u32::MAX - 1, u32::MAX, 0, 1] {
+        assert_eq!(tx.begin(message, 0).msn(), Some(expect));
+        let request = tx.begin(Message::ReadRequest(REQUEST), 0);
+        assert_eq!(request.msn(), Some(expect));
+    }
+}
+
+/// The longest message there is: one byte more is refused, whatever its buffer holds.
+#[test]
+fn longest_message() {
+    let mut rx = receiver();
+    rx.send = Some(Progress {
+        done: u32::MAX,
+        ..Progress::new(Opcode::Send)
+    });
+    let mut bytes = [0; 72];
+    let header = Header::Send {
+        se: false,
+        inv: None,
+        ddp: Untagged {
+            qn: QN_SEND,
+            msn: u32::MAX - 1,
+            mo: u32::MAX,
+        },
+    };
+    let mut whole = rx.clone();
+    match feed(&mut whole, header) {
+        Ok(Event::Send { len, .. }) => assert_eq!(len, u32::MAX),
+        other => panic!("{other:?}"),
+    }
+    let len = header.emit(1, true, &mut bytes);
+    assert_eq!(len, Ok(20));
+    assert_eq!(rx.fill(&bytes[..16]), Ok(None));
+    assert_eq!(rx.fill(&bytes[16..20]), Err(Error::TooLong));
+}
