@@ -72,7 +72,7 @@ class Raw:
         except (ConnectionResetError, BrokenPipeError):
             return None
         except TimeoutError:
-            raise AssertionError(f"nothing from the device within {timeout} s") from None
+            raise AssertionError(f"nothing from the device within {timeout:.0f} s") from None
 
     def exactly(self, count, what="bytes", timeout=PATIENCE):
         data = b""
@@ -141,7 +141,7 @@ class Raw:
         limit = time.monotonic() + timeout
         while (ulpdu := self.rx.next()) is None:
             left = limit - time.monotonic()
-            assert left > 0, f"no whole FPDU within {timeout} s"
+            assert left > 0, f"no whole FPDU within {timeout:.0f} s"
             data = self.pull(left)
             if not data:
                 assert not self.rx.buffer, f"the connection ends within an FPDU: {self.rx.buffer.hex()}"
@@ -294,7 +294,7 @@ class Cq:
                 self.unread += more
                 continue
             left = limit - time.monotonic()
-            assert left > 0 and self.event(left), f"no completion within {timeout} s"
+            assert left > 0 and self.event(left), f"no completion within {timeout:.0f} s"
 
     def none(self, qp_num=None, seconds=0.1):
         """No completion comes for that long."""
@@ -503,7 +503,7 @@ class Target:
 
     def async_event(self, timeout=PATIENCE):
         """The name of the next asynchronous event."""
-        assert select.select([self.async_fd], [], [], timeout)[0], f"no asynchronous event within {timeout} s"
+        assert select.select([self.async_fd], [], [], timeout)[0], f"no asynchronous event within {timeout:.0f} s"
         event = verbs.AsyncEvent()
         check(ibv.ibv_get_async_event(self.context, byref(event)))
         ibv.ibv_ack_async_event(byref(event))
@@ -532,7 +532,7 @@ class Target:
         limit = time.monotonic() + timeout
         while not (event := self._find(key)):
             left = limit - time.monotonic()
-            assert left > 0 and (self._get(left) or left < 0.01), f"no CM event {'/'.join(names)} within {timeout} s"
+            assert left > 0 and (self._get(left) or left < 0.01), f"no CM event {'/'.join(names)} within {timeout:.0f} s"
         assert not names or event.name in names, f"{event}, not {'/'.join(names)}"
         assert status is None or event.status == status, f"{event}, not status {status}"
         return event
