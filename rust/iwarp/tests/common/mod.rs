@@ -174,11 +174,13 @@ impl Receiver {
                 Need::Stopped => return,
                 Need::Finish => self.finish(),
                 _ if bytes.is_empty() => return,
-                Need::Header(n) => {
-                    let (now, rest) = bytes.split_at(n.min(bytes.len()));
-                    bytes = rest;
-                    self.header(now)
-                }
+                Need::Header(n) => match self.header(bytes, n) {
+                    Ok(taken) => {
+                        bytes = &bytes[taken..];
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
                 Need::Payload(n) => {
                     let (now, rest) = bytes.split_at((n as usize).min(bytes.len()));
                     bytes = rest;
@@ -199,13 +201,23 @@ impl Receiver {
         }
     }
 
-    fn header(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(segment) = self.rx.fill(bytes)? else {
-            return Ok(());
+    /// The machine wants `want` bytes: gets them, or if there are more than that, all there are.
+    fn header(&mut self, bytes: &[u8], want: usize) -> Result<usize> {
+        let taken = if bytes.len() > want {
+            let (taken, whole) = self.rx.fill_from(bytes)?;
+            assert_eq!(whole, self.rx.segment().is_some());
+            assert!(whole || taken == bytes.len());
+            taken
+        } else {
+            let segment = self.rx.fill(bytes)?;
+            assert_eq!(segment.as_ref(), self.rx.segment());
+            bytes.len()
         };
-        assert_eq!(self.rx.segment(), Some(&segment));
-        self.crc = self.rx.header_bytes().to_vec();
-        self.judge(&segment)
+        if let Some(segment) = self.rx.segment().copied() {
+            self.crc = self.rx.header_bytes().to_vec();
+            self.judge(&segment)?;
+        }
+        Ok(taken)
     }
 
     fn judge(&mut self, segment: &Segment) -> Result<()> {
