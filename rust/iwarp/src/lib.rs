@@ -30,6 +30,7 @@
 )]
 
 pub mod access;
+pub mod att;
 pub mod error;
 pub mod mpa;
 pub mod qp_fsm;

@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 
+use iwarp::att::Layout;
 use kernel::{
     ffi,
     prelude::*, //
@@ -72,12 +73,12 @@ impl<'a> SgList<'a> {
 ///
 /// # Invariants
 ///
-/// The first `first + len` bytes of `pages`, each of `1 << shift` bytes, are what a consumer mapped.
+/// `len` bytes of `pages`, which `layout` describes, are what a consumer mapped.
 pub(crate) struct PageList {
     pages: KVVec<u64>,
     max: usize,
-    shift: u32,
-    first: u64,
+    /// Of what has been mapped, if anything has.
+    layout: Option<Layout>,
     iova: u64,
     len: u64,
 }
@@ -88,8 +89,7 @@ impl PageList {
         Ok(Self {
             pages: KVVec::with_capacity(max, GFP_KERNEL)?,
             max,
-            shift: 0,
-            first: 0,
+            layout: None,
             iova: 0,
             len: 0,
         })
@@ -128,13 +128,11 @@ impl PageList {
         sg.mr.end_sink();
         let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
 
-        let page_size = u64::from(page_size);
-        self.shift = page_size.trailing_zeros();
         self.iova = sg.mr.iova();
-        self.first = self.iova & (page_size - 1);
-        let room = (self.pages.len() as u64) << self.shift;
+        let layout = Layout::new(page_size.trailing_zeros(), self.iova).ok_or(EINVAL)?;
+        self.layout = Some(layout);
         // INVARIANT: Not more than there are pages.
-        self.len = sg.mr.len().min(room.saturating_sub(self.first));
+        self.len = sg.mr.len().min(layout.capacity(self.pages.len() as u64));
         Ok(mapped)
     }
 
@@ -147,8 +145,7 @@ impl PageList {
         for page in &other.pages {
             self.push(*page)?;
         }
-        self.shift = other.shift;
-        self.first = other.first;
+        self.layout = other.layout;
         self.iova = other.iova;
         // INVARIANT: As in `other`.
         self.len = other.len;
@@ -164,15 +161,12 @@ impl PageList {
 
     /// Where the byte at `offset` is, and how many follow it in its page.
     fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
-        let at = offset.checked_add(self.first)?;
-        let page = *self.pages.get(usize::try_from(at >> self.shift).ok()?)?;
-        let size = 1u64 << self.shift;
-        let within = at & (size - 1);
-        let addr = page.checked_add(within)?;
-        Some((
-            NonNull::new(addr as usize as *mut u8)?,
-            (size - within) as usize,
-        ))
+        let place = self.layout?.locate(offset)?;
+        let addr = self
+            .pages
+            .get(place.page)?
+            .checked_add(place.within as u64)?;
+        Some((NonNull::new(addr as usize as *mut u8)?, place.room))
     }
 }
 

@@ -12,11 +12,11 @@ use core::ptr::{
     NonNull, //
 };
 
+use iwarp::att::Layout;
 use kernel::{
     error::from_err_ptr,
     page::{
-        PAGE_SHIFT,
-        PAGE_SIZE, //
+        PAGE_SHIFT, //
     },
     prelude::*,
     sync::atomic::{
@@ -96,7 +96,7 @@ struct Inner {
     work: Opaque<work_struct>,
     umem: NonNull<ib_umem>,
     pages: KVVec<usize>,
-    first: usize,
+    layout: Layout,
     len: u64,
 }
 
@@ -124,10 +124,10 @@ impl Umem {
         if QUEUE.load(Acquire).is_null() {
             return Err(ENODEV);
         }
-        let end = start.checked_add(len).ok_or(EINVAL)?;
-        let first = start as usize & (PAGE_SIZE - 1);
-        let total = (end - start).checked_add(first as u64).ok_or(EINVAL)?;
-        let count = usize::try_from(total.div_ceil(PAGE_SIZE as u64)).map_err(|_| EINVAL)?;
+        start.checked_add(len).ok_or(EINVAL)?;
+        let layout = Layout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
+        let count = layout.pages(len).ok_or(EINVAL)?;
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
         // No allocation is larger than this (`kvmalloc`).
         if len == 0 || count > i32::MAX as usize / size_of::<usize>() {
             return Err(if len == 0 { EINVAL } else { ENOMEM });
@@ -166,7 +166,7 @@ impl Umem {
         // SAFETY: As above.
         unsafe { (&raw mut (*inner.as_mut_ptr()).pages).write(pages) };
         // SAFETY: As above.
-        unsafe { (&raw mut (*inner.as_mut_ptr()).first).write(first) };
+        unsafe { (&raw mut (*inner.as_mut_ptr()).layout).write(layout) };
         // SAFETY: As above.
         unsafe { (&raw mut (*inner.as_mut_ptr()).len).write(len) };
         // INVARIANT: As pinned above.
@@ -182,14 +182,10 @@ impl Umem {
     /// Where the byte at `offset` is, and how many follow it in its page.
     pub(super) fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let inner = self.0.as_ref()?;
-        let at = usize::try_from(offset).ok()?.checked_add(inner.first)?;
-        let page = *inner.pages.get(at >> PAGE_SHIFT)?;
-        let within = at & (PAGE_SIZE - 1);
+        let place = inner.layout.locate(offset)?;
+        let page = *inner.pages.get(place.page)?;
         // The address of a page is aligned.
-        Some((
-            NonNull::new((page | within) as *mut u8)?,
-            PAGE_SIZE - within,
-        ))
+        Some((NonNull::new((page | place.within) as *mut u8)?, place.room))
     }
 }
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address translation: in which page of a region a byte lies.
+
+/// How a region lies in its pages: they are of one size, and it begins somewhere in the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shift: u32,
+    /// Bytes of a page less one.
+    mask: u64,
+    first: u64,
+}
+
+/// Where a byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The page, counted from the region's first.
+    pub page: usize,
+    /// The byte in the page.
+    pub within: usize,
+    /// Bytes from there to the end of the page; not 0.
+    pub room: usize,
+}
+
+impl Layout {
+    /// Pages of `1 << shift` bytes, the first byte being where `addr` is in its page. `None` for
+    /// pages that cannot be.
+    #[inline]
+    pub const fn new(shift: u32, addr: u64) -> Option<Self> {
+        match 1u64.checked_shl(shift) {
+            Some(size) => {
+                let mask = size.wrapping_sub(1);
+                Some(Self {
+                    shift,
+                    mask,
+                    first: addr & mask,
+                })
+            }
+            None => None,
+        }
+    }
+
+    const fn size(&self) -> u64 {
+        self.mask.wrapping_add(1)
+    }
+
+    /// How many pages `len` bytes take; `None` if they do not fit 64 bits.
+    #[inline]
+    pub fn pages(&self, len: u64) -> Option<u64> {
+        Some(self.first.checked_add(len)?.div_ceil(self.size()))
+    }
+
+    /// How many bytes of a region `pages` pages hold.
+    #[inline]
+    pub fn capacity(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.size()).saturating_sub(self.first)
+    }
+
+    /// Where the byte at `offset` of the region is; `None` if that does not fit 64 bits.
+    #[inline]
+    pub fn locate(&self, offset: u64) -> Option<Place> {
+        let at = self.first.checked_add(offset)?;
+        let within = at & self.mask;
+        Some(Place {
+            page: usize::try_from(at.checked_shr(self.shift)?).ok()?,
+            within: usize::try_from(within).ok()?,
+            room: usize::try_from(self.size().wrapping_sub(within)).ok()?,
+        })
+    }
+}
