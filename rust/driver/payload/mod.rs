@@ -11,7 +11,7 @@ mod place;
 pub(crate) use gather::{encode, Encoded};
 
 use crate::driver::device::Device;
-use crate::driver::tpt::entry::MemRef;
+use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::kapi::rdma::Sge;
 use iwarp::access::{Access, AccessError, Need, PdId};
 use iwarp::stag::Stag;
@@ -32,6 +32,7 @@ pub(crate) struct Sgl {
     /// Element the cursor is in, and offset in it.
     index: usize,
     offset: u32,
+    last: LastEntry,
 }
 
 impl Sgl {
@@ -41,6 +42,7 @@ impl Sgl {
             len: 0,
             index: 0,
             offset: 0,
+            last: LastEntry::none(),
         }
     }
 
@@ -75,14 +77,15 @@ impl Sgl {
         let mut pieces = self.pieces.iter_mut();
         for sge in used {
             let piece = pieces.next().ok_or(AccessError::Length)?;
-            let mem = dev.tpt.resolve(&Access {
+            let access = Access {
                 stag: Stag(sge.lkey),
                 to: sge.addr,
                 len: u64::from(sge.len),
                 need,
                 pd,
                 qp: qpn,
-            })?;
+            };
+            let mem = dev.tpt.resolve(&access, &mut self.last)?;
             self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
             *piece = Some(Piece {
                 mem,
@@ -100,6 +103,10 @@ impl Sgl {
 
     /// Lets go of the memory.
     pub(crate) fn clear(&mut self) {
+        if self.len == 0 {
+            // What was loaded has no bytes, so there are no pieces.
+            return;
+        }
         for piece in &mut self.pieces {
             if piece.take().is_none() {
                 break;

@@ -14,7 +14,7 @@ use crate::driver::cm::Endpoint;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::payload::Sgl;
 use crate::driver::stats::Counter;
-use crate::driver::tpt::entry::MemRef;
+use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::driver::QpObj;
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::{RxSock, Skb};
@@ -57,6 +57,9 @@ pub(super) struct RxCtx {
     /// Sink of the Read being answered.
     sink: Option<MemRef>,
     target: Target,
+    /// The regions the peer wrote to and read from last.
+    written: LastEntry,
+    read: LastEntry,
     /// What the transmit side is to be told after the run.
     wake: Option<Wake>,
     /// Told of the peer's first FPDU, which also lets us send (RFC 5044 7.1.2).
@@ -77,6 +80,8 @@ impl RxCtx {
             buffers: Sgl::empty(),
             sink: None,
             target: Target::Nowhere,
+            written: LastEntry::none(),
+            read: LastEntry::none(),
             wake: None,
             held,
             fpdus: 0,
@@ -252,14 +257,17 @@ impl RxCtx {
         let mem = qp
             .dev
             .tpt
-            .resolve(&Access {
-                stag,
-                to,
-                len: u64::from(len),
-                need: Right::RemoteWrite,
-                pd: qp.pd,
-                qp: qp.qp_num(),
-            })
+            .resolve(
+                &Access {
+                    stag,
+                    to,
+                    len: u64::from(len),
+                    need: Right::RemoteWrite,
+                    pd: qp.pd,
+                    qp: qp.qp_num(),
+                },
+                &mut self.written,
+            )
             .map_err(|error| Error::Access {
                 error,
                 op: AccessOp::Write,
@@ -340,14 +348,17 @@ impl RxCtx {
             len => Some(
                 qp.dev
                     .tpt
-                    .resolve(&Access {
-                        stag: read.source_stag,
-                        to: read.source_to,
-                        len: u64::from(len),
-                        need: Right::RemoteRead,
-                        pd: qp.pd,
-                        qp: qp.qp_num(),
-                    })
+                    .resolve(
+                        &Access {
+                            stag: read.source_stag,
+                            to: read.source_to,
+                            len: u64::from(len),
+                            need: Right::RemoteRead,
+                            pd: qp.pd,
+                            qp: qp.qp_num(),
+                        },
+                        &mut self.read,
+                    )
                     .map_err(|error| Error::Access {
                         error,
                         op: AccessOp::ReadRequest,

@@ -6,6 +6,7 @@
 //! them, from as many messages as fit, and hands them to TCP in one call. Read Responses and the SQ alternate at message boundaries.
 //! A work request is finished with the SQ when TCP has accepted its last byte.
 
+use super::irrq::Request;
 use super::orq::Read;
 use super::retire::Wr;
 use super::sq::{BadSqe, SendOp, SendWr};
@@ -13,7 +14,7 @@ use super::state::Phase;
 use super::stream::Cause;
 use crate::driver::payload::{encode, Encoded, Sgl};
 use crate::driver::stats::Counter;
-use crate::driver::tpt::entry::MemRef;
+use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::driver::QpObj;
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;
@@ -115,6 +116,8 @@ pub(super) struct TxCtx {
     buf: TxBuf,
     current: Option<Current>,
     sges: Sgl,
+    /// The region the last Read went to.
+    sink: LastEntry,
     /// A work request that was taken from the SQ and waits for a fence or for a place in the ORQ.
     waiting: Option<u32>,
     /// The work request taken last. It stays here while its message is made.
@@ -142,6 +145,7 @@ impl TxCtx {
             buf: TxBuf::new(),
             current,
             sges: Sgl::empty(),
+            sink: LastEntry::none(),
             waiting: None,
             wr: SendWr::empty(),
             respond_next: false,
@@ -362,6 +366,11 @@ impl TxCtx {
         let Some(request) = qp.stream.take_request() else {
             return false;
         };
+        self.answer(request);
+        true
+    }
+
+    fn answer(&mut self, request: Request) {
         self.respond_next = false;
         let read = request.read;
         let message = Message::ReadResponse {
@@ -382,7 +391,6 @@ impl TxCtx {
                 read,
             },
         });
-        true
     }
 
     fn next_from_sq(&mut self, qp: &QpObj) -> Next {
@@ -493,7 +501,7 @@ impl TxCtx {
             _ => Some(
                 qp.dev
                     .tpt
-                    .resolve(&access)
+                    .resolve(&access, &mut self.sink)
                     .map_err(|error| IwarpError::Access {
                         error,
                         op: AccessOp::Send,

@@ -141,6 +141,32 @@ impl Entry {
     }
 }
 
+/// The entry that was used last, to save looking it up in the table.
+///
+/// If it is stale it is closed, so whatever it refuses is to be asked of the table.
+pub(crate) struct LastEntry(Option<(u32, RcuArc<Entry>)>);
+
+impl LastEntry {
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// The access, if it is to this entry and allowed.
+    pub(super) fn try_access(&self, access: &Access) -> Option<MemRef> {
+        let (index, entry) = self.0.as_ref()?;
+        if *index != access.stag.index() {
+            return None;
+        }
+        MemRef::new(entry, access).ok()
+    }
+
+    /// Remembers an entry.
+    pub(super) fn set(&mut self, index: u32, entry: RcuArc<Entry>) {
+        self.0 = Some((index, entry));
+    }
+}
+
 /// A checked access to (a part of) an entry.
 ///
 /// Keeps the entry, not its validity: every chunk looks again, for an STag may be invalidated
@@ -169,10 +195,10 @@ impl MemRef {
     }
 
     /// Checks an access to `entry`.
-    pub(super) fn new(entry: RcuArc<Entry>, access: &Access) -> Result<Self, AccessError> {
+    pub(super) fn new(entry: &RcuArc<Entry>, access: &Access) -> Result<Self, AccessError> {
         let (offset, epoch) = entry.check(access)?;
         Ok(Self {
-            entry: Some(entry),
+            entry: Some(entry.clone()),
             to: access.to,
             len: access.len,
             offset,

@@ -19,6 +19,7 @@ use crate::kapi::rdma::{
 };
 use entry::{
     Entry,
+    LastEntry,
     MemRef, //
 };
 use fast_reg::RegWr;
@@ -93,12 +94,22 @@ impl Tpt {
     /// Checks an access and returns what is needed to carry it out.
     ///
     /// Any context. An access of no bytes touches no entry (RFC 5040 7.2, RFC 5041 7.1).
-    pub(crate) fn resolve(&self, access: &Access) -> Result<MemRef, AccessError> {
+    pub(crate) fn resolve(
+        &self,
+        access: &Access,
+        last: &mut LastEntry,
+    ) -> Result<MemRef, AccessError> {
         if access.len == 0 {
             return Ok(MemRef::empty());
         }
-        let entry = self.table.get(access.stag.index());
-        MemRef::new(entry.ok_or(AccessError::UnknownStag)?, access)
+        if let Some(mem) = last.try_access(access) {
+            return Ok(mem);
+        }
+        let index = access.stag.index();
+        let entry = self.table.get(index).ok_or(AccessError::UnknownStag)?;
+        let mem = MemRef::new(&entry, access)?;
+        last.set(index, entry);
+        Ok(mem)
     }
 
     /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): takes the

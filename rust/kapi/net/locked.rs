@@ -13,6 +13,7 @@ use super::{
 use crate::kapi::bindings;
 use core::{
     marker::PhantomData,
+    mem::MaybeUninit,
     ops::Deref, //
 };
 use kernel::{
@@ -98,15 +99,16 @@ impl SockView {
 
     /// Hands all that is pending to TCP, in one call.
     fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
-        let mut bvec = [bindings::bio_vec::default(); TxBuf::CHUNKS];
+        let mut bvec = [const { MaybeUninit::uninit() }; TxBuf::CHUNKS];
         let (n, len) = buf.fill(&mut bvec);
         if len == 0 {
             return Ok(0);
         }
+        let first = bvec.as_mut_ptr().cast();
         // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements
-        // describe `len` bytes of pages; TCP takes references of its own of what it keeps.
-        let ret =
-            unsafe { bindings::siw_helper_sk_send_pages(self.sk, bvec.as_mut_ptr(), n, len, more) };
+        // are written and describe `len` bytes of pages; TCP takes references of its own of what it
+        // keeps.
+        let ret = unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more) };
         match usize::try_from(ret) {
             Ok(taken) => {
                 buf.consume(taken);

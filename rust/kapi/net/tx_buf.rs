@@ -3,7 +3,10 @@
 //! Bytes of a stream, encoded but not accepted by TCP yet.
 
 use crate::kapi::bindings;
-use core::ptr::NonNull;
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
 use kernel::page::PAGE_SIZE;
 
 /// Physically contiguous pages with a run of bytes of the stream.
@@ -167,8 +170,11 @@ impl TxBuf {
         *self = Self::new();
     }
 
-    /// Describes what is pending; returns how many elements and bytes there are.
-    pub(super) fn fill(&mut self, bvec: &mut [bindings::bio_vec; Self::CHUNKS]) -> (u32, usize) {
+    /// Describes what is pending; returns how many elements are written, and the bytes in them.
+    pub(super) fn fill(
+        &mut self,
+        bvec: &mut [MaybeUninit<bindings::bio_vec>; Self::CHUNKS],
+    ) -> (u32, usize) {
         let mut n = 0;
         let mut len = 0usize;
         let mut slots = bvec.iter_mut();
@@ -179,11 +185,11 @@ impl TxBuf {
             let Some(slot) = slots.next() else {
                 break;
             };
-            *slot = bindings::bio_vec {
+            slot.write(bindings::bio_vec {
                 bv_page: chunk.page.as_ptr(),
                 bv_len: chunk.pending() as u32,
                 bv_offset: chunk.start as u32,
-            };
+            });
             n += 1;
             len = len.saturating_add(chunk.pending());
         }
