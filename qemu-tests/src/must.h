@@ -8,14 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define die(...)                                                         \
+#ifndef DIE_STATUS
+#define DIE_STATUS 1
+#endif
+
+#define give_up(status, ...)                                             \
 	do {                                                             \
 		flockfile(stderr); /* of several threads that fail, one tells */ \
 		fprintf(stderr, "%s:%d: ", __func__, __LINE__);          \
 		fprintf(stderr, __VA_ARGS__);                            \
 		fprintf(stderr, "\n");                                   \
-		exit(1);                                                 \
+		exit(status);                                            \
 	} while (0)
+#define die(...) give_up(DIE_STATUS, __VA_ARGS__)
 
 /* WHAT gives 0, as calls that succeed do. */
 #define must(what)                                                       \

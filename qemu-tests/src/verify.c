@@ -5,6 +5,11 @@
  * connections of its own. Payload is a function of a seed and the position, so that
  * either side can tell what must be in a buffer, and what must not have changed
  * around it.
+ *
+ * "verify server|client ADDRESS endless SECONDS" goes on until the connections end,
+ * in whatever way, or the client disconnects in the midst of traffic. Then all must
+ * be right that a success vouched for, and nothing may change any more. Status 0
+ * says so, 1 that something is wrong, and 3 that there was no connection to begin with.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -16,7 +21,13 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+static bool server, c_siw, c_siw_peer, endless;
+static const char *host;
+
+/* What cannot be done ends an endless run with a status of its own. */
+#define DIE_STATUS (endless ? 3 : 1)
 #include "must.h"
+#define wrong(...) give_up(1, __VA_ARGS__)
 
 #define PORT "7472"
 #define LANES 8
@@ -29,9 +40,6 @@
 #define GUARD_SEED 9000
 #define SLOT_SIZE (MAX_LEN + 3 * GUARD)
 #define MAX_SGE 6
-
-static bool server, c_siw, c_siw_peer;
-static const char *host;
 
 /* ---- payload ---- */
 
@@ -68,8 +76,8 @@ static void check(const uint8_t *buf, uint32_t seed, uint32_t pos, uint32_t len,
 		if (((pos + i) & 3) == 0)
 			word = mix(seed ^ ((pos + i) >> 2));
 		if (buf[i] != (uint8_t)(word >> ((pos + i) & 3) * 8))
-			die("%s: byte %u of %u is %02x, not %02x (seed %x)", what, i, len, buf[i],
-			    byte_at(seed, pos + i), seed);
+			wrong("%s: byte %u of %u is %02x, not %02x (seed %x)", what, i, len, buf[i],
+			      byte_at(seed, pos + i), seed);
 	}
 }
 
@@ -83,6 +91,7 @@ struct link {
 	struct ibv_qp *qp;
 	struct ibv_wc kept[16]; /* of the other queue, came earlier */
 	int n_kept;
+	bool gone; /* of an endless run: the device says no */
 };
 
 /* What each side tells the other in its private data. */
@@ -254,7 +263,12 @@ static bool next_wc(struct link *l, struct ibv_wc *wc, int ms)
 			return true;
 		if (poll(&fd, 1, ms) <= 0)
 			return ibv_poll_cq(l->cq, 1, wc) == 1;
-		must(ibv_get_cq_event(l->events, &cq, &context));
+		if (ibv_get_cq_event(l->events, &cq, &context)) {
+			if (!endless)
+				die("ibv_get_cq_event: %s", strerror(errno));
+			l->gone = true;
+			return ibv_poll_cq(l->cq, 1, wc) == 1;
+		}
 		ibv_ack_cq_events(cq, 1);
 	}
 }
@@ -271,8 +285,8 @@ static struct ibv_wc wait_wc(struct link *l)
 static void want(struct ibv_wc wc, uint64_t wr_id, enum ibv_wc_status status)
 {
 	if (wc.wr_id != wr_id || wc.status != status)
-		die("completion of %llx with \"%s\", not of %llx with \"%s\"", (unsigned long long)wc.wr_id,
-		    ibv_wc_status_str(wc.status), (unsigned long long)wr_id, ibv_wc_status_str(status));
+		wrong("completion of %llx with \"%s\", not of %llx with \"%s\"", (unsigned long long)wc.wr_id,
+		      ibv_wc_status_str(wc.status), (unsigned long long)wr_id, ibv_wc_status_str(status));
 }
 
 /* The successful completion of that WR; one of the other queue may come before it. */
@@ -300,14 +314,22 @@ static void post_recv(struct link *l, uint64_t wr_id, struct ibv_sge *sge, int n
 {
 	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = sge, .num_sge = n }, *bad;
 
-	must(ibv_post_recv(l->qp, &wr, &bad));
+	if (ibv_post_recv(l->qp, &wr, &bad)) {
+		if (!endless)
+			die("ibv_post_recv: %s", strerror(errno));
+		l->gone = true;
+	}
 }
 
 static void post_send(struct link *l, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
-	must(ibv_post_send(l->qp, wr, &bad));
+	if (ibv_post_send(l->qp, wr, &bad)) {
+		if (!endless)
+			die("ibv_post_send: %s", strerror(errno));
+		l->gone = true;
+	}
 }
 
 /* A SEND, with completion; the wr can be changed before it is posted. */
@@ -389,6 +411,9 @@ static int cut(struct ibv_sge *sge, uint32_t seed, uint8_t *buf, uint32_t len, u
 	return used;
 }
 
+/* The wr_ids of receives begin here. */
+#define RECV (1ULL << 32)
+
 struct lane {
 	int number;
 	struct link link;
@@ -399,7 +424,10 @@ struct lane {
 	struct ibv_mr *recv_mr, *send_mr, *target_mr, *sink_mr, *offer_mr;
 	int sent, received, completed;
 	uint64_t next_wr, signalled[1024];
-	int head, tail;
+	unsigned int head, tail;
+	bool in_round;
+	/* Of an endless run: the connection has ended; the lane has, too. */
+	bool over, done;
 };
 
 static uint8_t *slot(uint8_t *base, int number)
@@ -438,7 +466,7 @@ static void arm_recv(struct lane *t, int number)
 	int n = cut(sge, r.seed + 50, p, r.send_len + room, t->recv_mr->lkey, MAX_SGE);
 
 	guard(p, r.send_len);
-	post_recv(&t->link, 0x8000 + number, sge, n);
+	post_recv(&t->link, RECV + number, sge, n);
 }
 
 /* The place of the write of the peer's round, which is not before this one's slot is free. */
@@ -512,9 +540,9 @@ static void received(struct lane *t, const struct ibv_wc *wc)
 	struct round r = round_of(t->number, !server, t->received);
 	uint8_t *p = payload(t->recv, t->received, r.seed);
 
-	want(*wc, 0x8000 + t->received, IBV_WC_SUCCESS);
+	want(*wc, RECV + t->received, IBV_WC_SUCCESS);
 	if (wc->opcode != IBV_WC_RECV || wc->byte_len != r.send_len)
-		die("round %d: opcode %d, %u bytes, not %u", t->received, wc->opcode, wc->byte_len, r.send_len);
+		wrong("round %d: opcode %d, %u bytes, not %u", t->received, wc->opcode, wc->byte_len, r.send_len);
 	if (r.fence)
 		check_guarded(p, offer_seed(t->number, server), r.read_pos, r.send_len, "fenced send of what was read");
 	else
@@ -524,7 +552,7 @@ static void received(struct lane *t, const struct ibv_wc *wc)
 	arm_target(t, t->received + SLOTS);
 	t->received++;
 	/* One more than there are rounds, for the farewell. */
-	if (t->received + SLOTS - 1 <= ROUNDS)
+	if (endless || t->received + SLOTS - 1 <= ROUNDS)
 		arm_recv(t, t->received + SLOTS - 1);
 }
 
@@ -539,43 +567,51 @@ static void completed(struct lane *t)
 	t->completed++;
 }
 
+/* A WR of the send queue completed. What it was is known again from the rounds. */
+static void sent(struct lane *t, const struct ibv_wc *wc)
+{
+	struct round r = round_of(t->number, server, t->completed);
+
+	want(*wc, t->signalled[t->head++ % 1024], IBV_WC_SUCCESS);
+	if (r.write && r.write_signalled && !t->in_round) {
+		t->in_round = true;
+		if (wc->opcode != IBV_WC_RDMA_WRITE)
+			wrong("opcode %d for a write", wc->opcode);
+	} else {
+		t->in_round = false;
+		if (wc->opcode != IBV_WC_SEND)
+			wrong("opcode %d for a send", wc->opcode);
+		completed(t);
+	}
+}
+
+/* Not before the peer is where this one's places are free, nor before our own of this slot completed: its source is still read. */
+static bool may_send(const struct lane *t)
+{
+	return t->sent < t->received + AHEAD && t->sent < t->completed + SLOTS;
+}
+
 static void *run_lane(void *arg)
 {
 	struct lane *t = arg;
-	/* For each signalled WR, whether it ends a round: known again from the rounds. */
-	int in_round = 0;
 
 	while (t->received < ROUNDS || t->completed < ROUNDS) {
 		struct ibv_wc wc;
 
-		/* Also not before our own of this slot completed: its source is still read. */
-		while (t->sent < ROUNDS && t->sent < t->received + AHEAD && t->sent < t->completed + SLOTS)
+		while (t->sent < ROUNDS && may_send(t))
 			send_round(t);
 		wc = wait_wc(&t->link);
-		if (wc.wr_id >= 0x8000) {
+		if (wc.wr_id >= RECV)
 			received(t, &wc);
-			continue;
-		}
-		want(wc, t->signalled[t->head++ % 1024], IBV_WC_SUCCESS);
-		struct round r = round_of(t->number, server, t->completed);
-
-		if (r.write && r.write_signalled && !in_round) {
-			in_round = 1;
-			if (wc.opcode != IBV_WC_RDMA_WRITE)
-				die("opcode %d for a write", wc.opcode);
-		} else {
-			in_round = 0;
-			if (wc.opcode != IBV_WC_SEND)
-				die("opcode %d for a send", wc.opcode);
-			completed(t);
-		}
+		else
+			sent(t, &wc);
 	}
 	/* Not to end the stream while the peer still waits for data that it reads. */
 	struct ibv_send_wr bye = send_wr(0, NULL, 0);
 
 	bye.send_flags = 0;
 	post_send(&t->link, &bye);
-	want(wait_wc(&t->link), 0x8000 + ROUNDS, IBV_WC_SUCCESS);
+	want(wait_wc(&t->link), RECV + ROUNDS, IBV_WC_SUCCESS);
 	return NULL;
 }
 
@@ -588,11 +624,12 @@ static uint8_t *block(size_t slots)
 	return p;
 }
 
-static void data_test(void)
-{
-	static struct lane lanes[LANES];
+static struct lane lanes[LANES];
+static int n_lanes = LANES;
 
-	for (int i = 0; i < LANES; i++) {
+static void connect_lanes(void)
+{
+	for (int i = 0; i < n_lanes; i++) {
 		struct lane *t = &lanes[i];
 		struct region mine;
 		struct rdma_cm_id *id = next_id(&t->theirs);
@@ -619,15 +656,20 @@ static void data_test(void)
 		if (t->theirs.lane != (uint32_t)i)
 			die("lane %u met lane %d", t->theirs.lane, i);
 	}
-	for (int i = 0; i < LANES; i++)
+}
+
+static void data_test(void)
+{
+	connect_lanes();
+	for (int i = 0; i < n_lanes; i++)
 		must(pthread_create(&lanes[i].thread, NULL, run_lane, &lanes[i]));
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < n_lanes; i++)
 		must(pthread_join(lanes[i].thread, NULL));
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < n_lanes; i++)
 		check(lanes[i].offer, offer_seed(i, server), 0, SLOT_SIZE, "what is only read");
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < n_lanes; i++)
 		part(&lanes[i].link);
-	for (int i = 0; i < LANES; i++) {
+	for (int i = 0; i < n_lanes; i++) {
 		struct lane *t = &lanes[i];
 
 		must(ibv_dereg_mr(t->recv_mr));
@@ -636,6 +678,156 @@ static void data_test(void)
 		must(ibv_dereg_mr(t->sink_mr));
 		free_link(&t->link);
 	}
+}
+
+/* ---- endless: the same until the connections end ---- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/*
+ * The first completion with an error, and what comes behind it. Queues keep their order, and once
+ * something is flushed nothing is placed any more: there is no success behind it. All that was
+ * posted comes back, unless the device is gone.
+ */
+static void flushed(struct lane *t, struct ibv_wc wc)
+{
+	uint64_t next_recv = RECV + t->received, next_send = 0;
+	double end = now() + 60;
+	bool flush = false;
+
+	for (;;) {
+		if (wc.status == IBV_WC_SUCCESS && flush)
+			wrong("lane %d: success of %llx behind a flush", t->number, (unsigned long long)wc.wr_id);
+		flush |= wc.status == IBV_WC_WR_FLUSH_ERR;
+		if (wc.wr_id >= RECV) {
+			if (wc.wr_id != next_recv++)
+				wrong("lane %d: receive %llx flushed, not %llx", t->number, (unsigned long long)wc.wr_id,
+				      (unsigned long long)next_recv - 1);
+		} else {
+			if (wc.wr_id < next_send || wc.wr_id >= t->next_wr)
+				wrong("lane %d: send %llx flushed, behind %llx of %llx", t->number,
+				      (unsigned long long)wc.wr_id, (unsigned long long)next_send,
+				      (unsigned long long)t->next_wr);
+			next_send = wc.wr_id + 1;
+		}
+		/* Of the sends perhaps none was left. */
+		while (!next_wc(&t->link, &wc, 500)) {
+			if (t->link.gone || (next_recv == RECV + t->received + SLOTS && (!next_send || next_send == t->next_wr)))
+				return;
+			if (now() > end)
+				wrong("lane %d: receives to %llx of %llx flushed, sends to %llx of %llx", t->number,
+				      (unsigned long long)next_recv, (unsigned long long)RECV + t->received + SLOTS,
+				      (unsigned long long)next_send, (unsigned long long)t->next_wr);
+		}
+		if (wc.status == IBV_WC_SUCCESS && !flush)
+			wrong("lane %d: success of %llx behind an error", t->number, (unsigned long long)wc.wr_id);
+	}
+}
+
+static void *run_endless(void *arg)
+{
+	struct lane *t = arg;
+	double moved = now();
+	struct ibv_wc wc;
+
+	while (!t->link.gone) {
+		while (!t->link.gone && may_send(t))
+			send_round(t);
+		if (next_wc(&t->link, &wc, 500)) {
+			moved = now();
+			if (wc.status != IBV_WC_SUCCESS) {
+				flushed(t, wc);
+				break;
+			}
+			if (wc.wr_id >= RECV)
+				received(t, &wc);
+			else
+				sent(t, &wc);
+		} else if (now() > moved + 60) {
+			wrong("lane %d: nothing completes%s", t->number, t->over ? ", and the connection is gone" : "");
+		}
+	}
+	t->done = true;
+	return NULL;
+}
+
+static bool lanes_done(void)
+{
+	for (int i = 0; i < n_lanes; i++)
+		if (!lanes[i].done)
+			return false;
+	return true;
+}
+
+/* Of the connections' ends; a device that goes takes completions with it. */
+static void endless_event(void)
+{
+	struct rdma_cm_event *event;
+
+	must(rdma_get_cm_event(channel, &event));
+	for (int i = 0; i < n_lanes; i++) {
+		if (event->id != lanes[i].link.id)
+			continue;
+		lanes[i].over = true;
+		if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+			lanes[i].link.gone = true;
+	}
+	must(rdma_ack_cm_event(event));
+}
+
+static void endless_run(double seconds)
+{
+	const size_t sizes[] = { SLOTS * SLOT_SIZE, (SLOTS + 1) * SLOT_SIZE, SLOTS * SLOT_SIZE };
+	uint8_t *copies[LANES][3];
+	bool disconnected = false;
+	long rounds = 0;
+	double end;
+
+	n_lanes = 3;
+	connect_lanes();
+	printf("up\n");
+	end = now() + seconds;
+	for (int i = 0; i < n_lanes; i++)
+		must(pthread_create(&lanes[i].thread, NULL, run_endless, &lanes[i]));
+	while (!lanes_done()) {
+		struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+
+		if (poll(&fd, 1, 100) > 0)
+			endless_event();
+		if (!server && !disconnected && now() > end) {
+			disconnected = true;
+			for (int i = 0; i < n_lanes; i++)
+				rdma_disconnect(lanes[i].link.id);
+		}
+	}
+	for (int i = 0; i < n_lanes; i++) {
+		must(pthread_join(lanes[i].thread, NULL));
+		rounds += lanes[i].received;
+		/* From here on at the latest nothing may be placed; the device may be gone already. */
+		rdma_destroy_qp(lanes[i].link.id);
+	}
+	for (int i = 0; i < n_lanes; i++) {
+		uint8_t *blocks[] = { lanes[i].recv, lanes[i].target, lanes[i].sink };
+
+		for (int b = 0; b < 3; b++)
+			memcpy(copies[i][b] = block(sizes[b] / SLOT_SIZE), blocks[b], sizes[b]);
+	}
+	usleep(200000);
+	for (int i = 0; i < n_lanes; i++) {
+		uint8_t *blocks[] = { lanes[i].recv, lanes[i].target, lanes[i].sink };
+
+		for (int b = 0; b < 3; b++)
+			if (memcmp(copies[i][b], blocks[b], sizes[b]))
+				wrong("lane %d: memory changed after the end of its connection", i);
+		check(lanes[i].offer, offer_seed(i, server), 0, SLOT_SIZE, "what is only read");
+	}
+	printf("%ld rounds\n", rounds);
 }
 
 /* ---- smaller tests, on one connection with one buffer ---- */
@@ -1107,8 +1299,14 @@ int main(int argc, char **argv)
 	channel = rdma_create_event_channel();
 	if (!channel)
 		die("no RDMA device");
+	endless = argc == 5 && !strcmp(argv[3], "endless");
 	if (server)
 		start_listening();
+	if (endless) {
+		endless_run(atof(argv[4]));
+		/* The objects go with the program, as they do with one that is killed. */
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
 		struct timespec a, b;
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the cases of cases/fault share. All of it happens in guest a: a namespace "far" is
+# joined to it by a veth pair, with a device on either end, siw_n(ear) and siw_f(ar).
+
+NEAR4=10.79.0.1 FAR4=10.79.0.2
+
+# Every choice follows from it.
+RANDOM=${TEST_SEED:=$(date +%s)}
+echo "TEST_SEED=$TEST_SEED"
+
+turns=0
+# another_turn MIN: there are to be so many at least, and more while there is time.
+another_turn() { [ $((turns += 1)) -le "$1" ] || [ $SECONDS -lt "${TEST_SECONDS:-25}" ]; }
+
+in_far() { ip netns exec far "$@"; }
+
+# pause_upto MS: for a random time.
+pause_upto() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
+
+# As much of it as is not there.
+fault_net() {
+	[ -e /run/netns/far ] || ip netns add far
+	[ -e /sys/class/net/near0 ] || {
+		ip link add near0 type veth peer name far0 netns far
+		ip addr add "$NEAR4"/24 dev near0
+		ip link set near0 up
+		in_far ip addr add "$FAR4"/24 dev far0
+		in_far ip link set far0 up
+		in_far ip link set lo up
+	}
+	has siw_n || rdma link add siw_n type siw netdev near0
+	has siw_f || in_far rdma link add siw_f type siw netdev far0
+}
+
+has() { rdma link show "$1/1" >/dev/null 2>&1; }
+gone() { ! has "$1"; }
+
+# traffic SECONDS: three connections with checked data, "near" listening; returns when they are
+# up, or one of the two has given up.
+traffic() {
+	rm -f /run/near.out /run/far.out
+	verify server "$NEAR4" endless "$1" >/run/near.out 2>&1 &
+	near=$!
+	until_true 60 listening_or_gone 7472 "$near"
+	# Not in_far, to have the program's own number.
+	ip netns exec far verify client "$NEAR4" endless "$1" >/run/far.out 2>&1 &
+	far=$!
+}
+
+up() { grep -q '^up' /run/near.out && grep -q '^up' /run/far.out; }
+up_or_over() { up || ! kill -0 "$near" 2>/dev/null || ! kill -0 "$far" 2>/dev/null; }
+
+# verdicts: waits for both programs. A connection may fail in whatever way; what it vouched for may
+# not be wrong, and no program may hang. Those killed by us are none of ours.
+verdicts() {
+	local side pid rc checked
+	for side in near far; do
+		pid=${!side} rc=0
+		until_true 120 over "$pid"
+		wait "$pid" || rc=$?
+		case $rc in
+		0 | 3 | 137) ;;
+		*)
+			echo "$side: status $rc"
+			cat /run/$side.out
+			return 1
+			;;
+		esac
+		checked=$(sed -n 's/ rounds$//p' /run/$side.out)
+		rounds=$((rounds + ${checked:-0}))
+	done
+}
+
+over() { ! kill -0 "$1" 2>/dev/null; }
+
+# nothing_left: no object of a dead program stays in any device.
+nothing_left() { until_true 30 no_objects; }
+no_objects() { ! rdma resource show | grep -qE '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'; }
+rounds=0
