@@ -119,6 +119,7 @@ struct end {
 	char *arena;
 	int fd;
 	uint32_t qp_handle;
+	atomic_int credits; /* receives that nothing was sent for */
 };
 
 static struct life {
@@ -200,7 +201,7 @@ static void furnish(struct rng *r, int which, struct rdma_cm_id *id)
 	must(!(e->channel = ibv_create_comp_channel(id->verbs)));
 	must(fcntl(e->channel->fd, F_SETFL, O_NONBLOCK));
 	for (int i = 0; i < 2; i++) {
-		must(!(e->cq[i] = ibv_create_cq(id->verbs, 8 << below(r, 6), NULL, e->channel, 0)));
+		must(!(e->cq[i] = ibv_create_cq(id->verbs, below(r, 4) ? 1024 : 8, NULL, e->channel, 0)));
 		add_rings((enum kind[]){ CQ }, 1);
 		if (i == 0 && below(r, 3) == 0) {
 			e->cq[1] = e->cq[0];
@@ -268,13 +269,25 @@ static void sensible_sges(struct rng *r, struct siw_sge *sge, int n, int which)
 	struct end *e = &life.end[which];
 
 	for (int i = 0; i < n; i++) {
-		sge[i].length = below(r, 4) ? below(r, 300) : below(r, ARENA / 8);
+		sge[i].length = below(r, 4) ? below(r, 300) : below(r, ARENA / 16);
 		sge[i].laddr = (uintptr_t)e->arena + below(r, ARENA - sge[i].length);
 		sge[i].lkey = e->mr->lkey;
 	}
 }
 
-/* An element as it should be, but its flags, which are returned. */
+/* Memory that this end has no right to use, or not so, with the key for it. */
+static bool steal(struct rng *r, __u64 *addr, __u32 *key)
+{
+	bool sealed = below(r, 2);
+
+	if (!life.scribbling || below(r, 30))
+		return false;
+	*addr = (uintptr_t)(sealed ? life.sealed_at : life.foreign_at) + below(r, ARENA - 300);
+	*key = sealed ? life.sealed->lkey : life.foreign->lkey;
+	return true;
+}
+
+/* An element as it should be, or nearly so, but its flags, which are returned. */
 static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 {
 	static const uint8_t ops[] = { SIW_OP_SEND, SIW_OP_SEND, SIW_OP_WRITE, SIW_OP_WRITE, SIW_OP_READ };
@@ -284,6 +297,10 @@ static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 	memset(sqe, 0, sizeof(*sqe));
 	sqe->id = next(r);
 	sqe->opcode = ops[below(r, 5)];
+	if (sqe->opcode == SIW_OP_SEND && atomic_fetch_sub(&peer->credits, 1) <= 0) {
+		peer->credits++;
+		sqe->opcode = SIW_OP_WRITE;
+	}
 	sqe->rkey = peer->mr->rkey;
 	sqe->raddr = (uintptr_t)peer->arena + below(r, ARENA / 2);
 	flags |= below(r, 2) ? SIW_WQE_SIGNALLED : 0;
@@ -301,8 +318,30 @@ static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 		if (sqe->opcode == SIW_OP_SEND)
 			for (int i = 0; i < sqe->num_sge; i++)
 				sqe->sge[i].length %= 300;
+		for (int i = 0; i < sqe->num_sge; i++)
+			if (steal(r, &sqe->sge[i].laddr, &sqe->sge[i].lkey))
+				sqe->sge[i].length %= 300;
 	}
+	if (steal(r, &sqe->raddr, &sqe->rkey))
+		sqe->sge[0].length %= 81;
 	return flags;
+}
+
+static void post_recv(struct rng *r, int which, struct ring *rq)
+{
+	struct siw_rqe *rqe = (void *)(rq->at + (rq->next & rq->mask) * rq->stride);
+	struct siw_rqe new = { .id = next(r), .num_sge = 6 };
+
+	if (__atomic_load_n(&rqe->flags, __ATOMIC_ACQUIRE))
+		return;
+	for (int i = 0; i < 6; i++)
+		new.sge[i] = (struct siw_sge){ .laddr = (uintptr_t)life.end[which].arena + below(r, ARENA - 300), .length = 300,
+					       .lkey = life.end[which].mr->lkey };
+	steal(r, &new.sge[0].laddr, &new.sge[0].lkey);
+	*rqe = new;
+	__atomic_store_n(&rqe->flags, SIW_WQE_VALID, __ATOMIC_RELEASE);
+	rq->next++;
+	life.end[which].credits++;
 }
 
 static void post_some(struct rng *r, int which, struct ring *sq, struct ring *rq)
@@ -310,23 +349,11 @@ static void post_some(struct rng *r, int which, struct ring *sq, struct ring *rq
 	bool ring = false;
 
 	for (int n = below(r, 8); n > 0; n--) {
-		struct siw_rqe *rqe = (void *)(rq->at + (rq->next & rq->mask) * rq->stride);
 		struct siw_sqe *sqe = (void *)(sq->at + (sq->next & sq->mask) * sq->stride);
 		struct siw_sqe new;
 		uint16_t flags;
 
-		if (!rqe->flags) {
-			struct siw_rqe made = { .id = next(r), .num_sge = 6 };
-
-			sensible_sges(r, made.sge, 6, which);
-			for (int i = 0; i < 6; i++) {
-				made.sge[i].length = 300;
-				made.sge[i].laddr = (uintptr_t)life.end[which].arena + below(r, ARENA - 300);
-			}
-			*rqe = made;
-			__atomic_store_n(&rqe->flags, SIW_WQE_VALID, __ATOMIC_RELEASE);
-			rq->next++;
-		}
+		post_recv(r, which, rq);
 		if (__atomic_load_n(&sqe->flags, __ATOMIC_ACQUIRE))
 			continue;
 		flags = sensible_sqe(r, &new, which);
