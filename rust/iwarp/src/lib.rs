@@ -33,6 +33,7 @@ pub mod access;
 pub mod att;
 pub mod error;
 pub mod mpa;
+pub mod pair;
 pub mod qp_fsm;
 pub mod read_credits;
 pub mod retire;
