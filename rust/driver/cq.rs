@@ -98,7 +98,9 @@ fn status_to_abi(status: WcStatus) -> u16 {
         WcStatus::RemInvReqErr => abi::wc::REM_INV_REQ_ERR,
         WcStatus::RemAccessErr => abi::wc::REM_ACCESS_ERR,
         // The ABI has no code for these.
-        WcStatus::MwBindErr | WcStatus::RemOpErr | WcStatus::GeneralErr => abi::wc::GENERAL_ERR,
+        WcStatus::RetryExcErr | WcStatus::MwBindErr | WcStatus::RemOpErr | WcStatus::GeneralErr => {
+            abi::wc::GENERAL_ERR
+        }
     }
 }
 
@@ -111,6 +113,7 @@ fn status_to_ib(status: WcStatus) -> rdma::WcStatus {
         WcStatus::WrFlushErr => rdma::WcStatus::WrFlushErr,
         WcStatus::RemInvReqErr => rdma::WcStatus::RemInvReqErr,
         WcStatus::RemAccessErr => rdma::WcStatus::RemAccessErr,
+        WcStatus::RetryExcErr => rdma::WcStatus::RetryExcErr,
         WcStatus::RemOpErr => rdma::WcStatus::RemOpErr,
         WcStatus::MwBindErr | WcStatus::GeneralErr => rdma::WcStatus::GeneralErr,
     }

@@ -146,6 +146,8 @@ pub enum WcStatus {
     LocProtErr,
     /// `IB_WC_WR_FLUSH_ERR`.
     WrFlushErr,
+    /// `IB_WC_RETRY_EXC_ERR`.
+    RetryExcErr,
     /// `IB_WC_MW_BIND_ERR`.
     MwBindErr,
     /// `IB_WC_REM_INV_REQ_ERR`; the verbs have it as `REM_INV_REQ`.

@@ -93,6 +93,14 @@ impl SockAddr {
         }
     }
 
+    /// The address with another port.
+    pub(crate) fn with_port(self, port: u16) -> Self {
+        match self {
+            SockAddr::V4 { addr, .. } => SockAddr::V4 { addr, port },
+            SockAddr::V6 { addr, scope, .. } => SockAddr::V6 { addr, port, scope },
+        }
+    }
+
     /// The address as a GID: an IPv4 address is mapped to `::ffff:a.b.c.d`.
     pub(crate) fn to_gid(self) -> [u8; 16] {
         match self {
@@ -104,6 +112,24 @@ impl SockAddr {
                 gid
             }
             SockAddr::V6 { addr, .. } => addr,
+        }
+    }
+
+    /// The address that a GID is, see [`Self::to_gid`]; `scope` is for a link-local one.
+    pub(crate) fn from_gid(gid: [u8; 16], port: u16, scope: u32) -> Self {
+        if let Some(addr) = gid
+            .strip_prefix(&V4_MAPPED)
+            .and_then(|addr| addr.first_chunk())
+        {
+            return SockAddr::V4 { addr: *addr, port };
+        }
+        let [first, second, ..] = gid;
+        // fe80::/10 (RFC 4291, 2.5.6).
+        let link_local = first == 0xfe && second & 0xc0 == 0x80;
+        SockAddr::V6 {
+            addr: gid,
+            port,
+            scope: if link_local { scope } else { 0 },
         }
     }
 

@@ -344,6 +344,71 @@ impl QpState {
     }
 }
 
+/// Where the peer of a QP is: an address vector with a global route.
+#[derive(Clone, Copy)]
+pub(crate) struct Av {
+    /// One of the peer's GIDs.
+    pub(crate) dgid: [u8; 16],
+    /// The one of ours that `sgid_index` means.
+    pub(crate) sgid: [u8; 16],
+    pub(crate) sgid_index: u8,
+    pub(crate) traffic_class: u8,
+    flow_label: u32,
+    hop_limit: u8,
+    sl: u8,
+    static_rate: u8,
+}
+
+/// What connects a QP without a connection manager, as far as it was set.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QpPath {
+    pub(crate) av: Option<Av>,
+    pub(crate) dest_qpn: Option<u32>,
+    pub(crate) rq_psn: Option<u32>,
+    pub(crate) sq_psn: Option<u32>,
+    /// 4.096 us times 2 to the power of this; 0 is for ever.
+    pub(crate) timeout: Option<u8>,
+    pub(crate) retry_cnt: Option<u8>,
+    pub(crate) max_rd_atomic: Option<u8>,
+    pub(crate) max_dest_rd_atomic: Option<u8>,
+    rnr_retry: Option<u8>,
+    min_rnr_timer: Option<u8>,
+    pkey_index: Option<u16>,
+    mtu: Option<bindings::ib_mtu>,
+}
+
+impl QpPath {
+    fn fill(&self, attr: &mut ib_qp_attr) {
+        if let Some(av) = &self.av {
+            let ah = &mut attr.ah_attr;
+            ah.grh.dgid = bindings::ib_gid { raw: av.dgid };
+            ah.grh.sgid_index = av.sgid_index;
+            ah.grh.traffic_class = av.traffic_class;
+            ah.grh.flow_label = av.flow_label;
+            ah.grh.hop_limit = av.hop_limit;
+            ah.sl = av.sl;
+            ah.static_rate = av.static_rate;
+            ah.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+            ah.port_num = super::device::PORT;
+        }
+        attr.dest_qp_num = self.dest_qpn.unwrap_or(0);
+        attr.rq_psn = self.rq_psn.unwrap_or(0);
+        attr.sq_psn = self.sq_psn.unwrap_or(0);
+        attr.timeout = self.timeout.unwrap_or(0);
+        attr.retry_cnt = self.retry_cnt.unwrap_or(0);
+        attr.rnr_retry = self.rnr_retry.unwrap_or(0);
+        attr.min_rnr_timer = self.min_rnr_timer.unwrap_or(0);
+        attr.pkey_index = self.pkey_index.unwrap_or(0);
+        for (to, from) in [
+            (&mut attr.max_rd_atomic, self.max_rd_atomic),
+            (&mut attr.max_dest_rd_atomic, self.max_dest_rd_atomic),
+        ] {
+            *to = from.unwrap_or(*to);
+        }
+        attr.path_mtu = self.mtu.unwrap_or(attr.path_mtu);
+    }
+}
+
 /// Changes to a QP. A getter returns `None` if the change is not asked for.
 pub(crate) struct QpAttr<'a> {
     raw: &'a ib_qp_attr,
@@ -351,8 +416,86 @@ pub(crate) struct QpAttr<'a> {
 }
 
 impl<'a> QpAttr<'a> {
-    pub(super) fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
+    /// # Safety
+    ///
+    /// If there is an address vector, its source GID entry is null or valid during `'a`.
+    pub(super) unsafe fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
         Self { raw, mask }
+    }
+
+    /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core drops
+    /// the LID of one for iWARP, so it names nobody.
+    pub(crate) fn path(&self, path: QpPath) -> Result<QpPath> {
+        use bindings as b;
+        let raw = self.raw;
+        Ok(QpPath {
+            av: match self.get(b::ib_qp_attr_mask_IB_QP_AV, ()) {
+                Some(()) => Some(self.av().ok_or(EINVAL)?),
+                None => path.av,
+            },
+            dest_qpn: self
+                .get(b::ib_qp_attr_mask_IB_QP_DEST_QPN, raw.dest_qp_num)
+                .or(path.dest_qpn),
+            rq_psn: self
+                .get(b::ib_qp_attr_mask_IB_QP_RQ_PSN, raw.rq_psn)
+                .or(path.rq_psn),
+            sq_psn: self
+                .get(b::ib_qp_attr_mask_IB_QP_SQ_PSN, raw.sq_psn)
+                .or(path.sq_psn),
+            timeout: self
+                .get(b::ib_qp_attr_mask_IB_QP_TIMEOUT, raw.timeout)
+                .or(path.timeout),
+            retry_cnt: self
+                .get(b::ib_qp_attr_mask_IB_QP_RETRY_CNT, raw.retry_cnt)
+                .or(path.retry_cnt),
+            max_rd_atomic: self
+                .get(b::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC, raw.max_rd_atomic)
+                .or(path.max_rd_atomic),
+            max_dest_rd_atomic: self
+                .get(
+                    b::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
+                    raw.max_dest_rd_atomic,
+                )
+                .or(path.max_dest_rd_atomic),
+            rnr_retry: self
+                .get(b::ib_qp_attr_mask_IB_QP_RNR_RETRY, raw.rnr_retry)
+                .or(path.rnr_retry),
+            min_rnr_timer: self
+                .get(b::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER, raw.min_rnr_timer)
+                .or(path.min_rnr_timer),
+            pkey_index: self
+                .get(b::ib_qp_attr_mask_IB_QP_PKEY_INDEX, raw.pkey_index)
+                .or(path.pkey_index),
+            mtu: self
+                .get(b::ib_qp_attr_mask_IB_QP_PATH_MTU, raw.path_mtu)
+                .or(path.mtu),
+        })
+    }
+
+    /// Whether the change has an address vector, which iw_cm never gives.
+    pub(crate) fn has_av(&self) -> bool {
+        self.mask & bindings::ib_qp_attr_mask_IB_QP_AV != 0
+    }
+
+    fn av(&self) -> Option<Av> {
+        let ah = &self.raw.ah_attr;
+        if u32::from(ah.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0 {
+            return None;
+        }
+        // SAFETY: By the requirements of `new`. Both are the bytes of the union.
+        let sgid = unsafe { ah.grh.sgid_attr.as_ref()?.gid.raw };
+        // SAFETY: As above.
+        let dgid = unsafe { ah.grh.dgid.raw };
+        Some(Av {
+            dgid,
+            sgid,
+            sgid_index: ah.grh.sgid_index,
+            traffic_class: ah.grh.traffic_class,
+            flow_label: ah.grh.flow_label,
+            hop_limit: ah.grh.hop_limit,
+            sl: ah.sl,
+            static_rate: ah.static_rate,
+        })
     }
 
     /// Whether there are changes that are none of the standard ones.
@@ -389,6 +532,8 @@ pub(crate) struct QpInfo {
     pub(crate) access: u32,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    /// What was set of this goes before the above.
+    pub(crate) path: QpPath,
     pub(crate) sig_all: bool,
 }
 
@@ -405,7 +550,8 @@ impl QpInfo {
         attr.qp_access_flags = int(self.access);
         attr.max_rd_atomic = self.max_rd_atomic;
         attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
-        attr.port_num = 1;
+        self.path.fill(attr);
+        attr.port_num = super::device::PORT;
         self.cap.fill(&mut init.cap);
         init.sq_sig_type = if self.sig_all {
             bindings::ib_sig_type_IB_SIGNAL_ALL_WR

@@ -250,7 +250,9 @@ pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
     let qp = unsafe { Qp::<D>::from_raw(qp) };
     // SAFETY: As above.
     let attr = unsafe { &*attr };
-    to_errno(D::modify_qp(qp, &QpAttr::new(attr, mask as u32)))
+    // SAFETY: The core has looked the GID up, and holds its entry for the call (`_ib_modify_qp`).
+    let attr = unsafe { QpAttr::new(attr, mask as u32) };
+    to_errno(D::modify_qp(qp, &attr))
 }
 
 /// # Safety
