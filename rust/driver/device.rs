@@ -174,6 +174,9 @@ pub(crate) struct Device {
     /// Connections and listeners.
     #[pin]
     pub(crate) endpoints: cm::Endpoints,
+    /// Listeners for queue pairs without a connection manager.
+    #[pin]
+    pub(crate) doors: cm::Doors,
     /// Number of the device in the order of their coming.
     pub(crate) part_id: u32,
     /// Protection domains so far: gives each its number.
@@ -231,6 +234,7 @@ impl Device {
                 },
                 params,
                 endpoints <- cm::Endpoints::new(),
+                doors <- cm::Doors::new(),
                 part_id,
                 pds: Atomic::new(0),
                 next_qp: Atomic::new(random::u32()),

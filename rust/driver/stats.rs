@@ -57,6 +57,8 @@ counters! {
     ConnectFailures = c"connect_failures",
     /// Connection requests rejected, by either side.
     Rejects = c"rejects",
+    /// Strangers who came for, or answered for, the peer of a queue pair without a connection manager.
+    PairRefused = c"pair_refused",
     /// Handshakes given up for time.
     Timeouts = c"timeouts",
     /// Connections reset.

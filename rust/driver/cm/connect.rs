@@ -35,7 +35,7 @@ const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
 /// The same while data is in flight, where TCP sends no probes.
 const USER_TIMEOUT_MS: u32 = 20_000;
 
-fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
+pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
     Config {
         revision: if dev.params.mpa_rev >= 2 {
             Revision::Two
@@ -115,7 +115,7 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let mut inner = ep.inner.lock();
     let result = ep
         .open()
-        .and_then(|()| ep.bind_qp(qp))
+        .and_then(|()| ep.bind_qp(qp, Phase::Idle))
         .and_then(|()| ep.sock.connect(&remote));
     ep.trace(Step::Connect, &result);
     if let Err(e) = result {
@@ -173,36 +173,42 @@ pub(crate) fn accept(
 pub(crate) fn reject(dev: &DeviceRef, number: usize, pdata: &[u8]) -> Result {
     let ep = find(dev, number)?;
     let mut inner = ep.inner.lock();
-    let (State::Offered, Handshake::Responder(machine)) = (inner.state, &inner.hs) else {
+    if inner.state != State::Offered {
         return Err(errno::econnreset());
-    };
-    let mut frame = [0u8; MAX_FRAME];
-    let result = machine
-        .reject(pdata, &mut frame)
-        .map_err(|_| EINVAL)
-        .and_then(|len| mpa_io::send(&ep.sock, frame.get(..len).unwrap_or(&[])));
-    ep.dev.stats.inc(Counter::Rejects);
-    match result {
-        Ok(()) => {
-            ep.await_close(&mut inner);
-            drop(inner);
-            ep.wake();
-        }
-        Err(e) => {
-            ep.note_cause(e);
-            ep.finish(&mut inner, End::Reset);
-        }
     }
-    result
+    ep.refuse(&mut inner, pdata)?;
+    drop(inner);
+    ep.wake();
+    Ok(())
 }
 
 impl Endpoint {
-    /// Makes this the connection of `qp`.
-    fn bind_qp(self: &Arc<Self>, qp: QpRef) -> Result {
+    /// Answers a request with a refusal; the connection is given up in any case.
+    pub(super) fn refuse(self: &Arc<Self>, inner: &mut Inner, pdata: &[u8]) -> Result {
+        let Handshake::Responder(machine) = &inner.hs else {
+            return Err(errno::econnreset());
+        };
+        let mut frame = [0u8; MAX_FRAME];
+        let result = machine
+            .reject(pdata, &mut frame)
+            .map_err(|_| EINVAL)
+            .and_then(|len| mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[])));
+        self.dev.stats.inc(Counter::Rejects);
+        match result {
+            Ok(()) => self.await_close(inner),
+            Err(e) => {
+                self.fail(inner, e);
+            }
+        }
+        result
+    }
+
+    /// Makes this the connection of `qp`, which has come to `latest` at the most.
+    pub(super) fn bind_qp(self: &Arc<Self>, qp: QpRef, latest: Phase) -> Result {
         {
             let mut link = qp.link.lock();
             // `destroy_qp` leaves Idle before it looks at the link, so it cannot miss us.
-            if link.is_some() || qp.phase() != Phase::Idle {
+            if link.is_some() || qp.phase() > latest {
                 return Err(EINVAL);
             }
             *link = Some(self.clone());
@@ -213,9 +219,12 @@ impl Endpoint {
 
     /// Gives the QP the connection. It transmits from now on, if it need not wait for the peer's
     /// first FPDU; received data goes to it after [`Self::go_live`].
-    fn start_stream(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> Result {
+    pub(super) fn start_stream(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
-        qp.step(Event::Established)?;
+        if !inner.paired {
+            // Else the program says when it is in RTS.
+            qp.step(Event::Established)?;
+        }
         let (idle, interval, count) = KEEPALIVE;
         self.sock.set_keepalive(idle, interval, count)?;
         self.sock.set_user_timeout(USER_TIMEOUT_MS)?;
@@ -234,7 +243,7 @@ impl Endpoint {
     }
 
     /// Sends what arrives to the QP, beginning with what is there already.
-    fn go_live(&self) {
+    pub(super) fn go_live(&self) {
         self.trace(Step::Up, &Ok(()));
         self.set_stage(Stage::Stream);
         self.sock.run_data_ready();
@@ -245,10 +254,13 @@ impl Endpoint {
         match self.sock.state() {
             TcpState::SynSent | TcpState::SynRecv => self.wait_on(inner),
             TcpState::Established | TcpState::CloseWait => {
-                let Handshake::Initiator(_, request) = &inner.hs else {
+                let Handshake::Initiator(machine, request) = &inner.hs else {
                     return self.fail(inner, EINVAL);
                 };
-                let sent = mpa_io::send(&self.sock, request);
+                let sent = match &inner.pair {
+                    Some(pair) => pair.send_request(&self.sock, machine),
+                    None => mpa_io::send(&self.sock, request),
+                };
                 self.trace(Step::Request, &sent);
                 match sent {
                     Ok(()) => {
@@ -281,7 +293,10 @@ impl Endpoint {
                 self.set_cause(errno::econnrefused());
                 self.fail(inner, errno::econnrefused())
             }
-            Progress::Whole(Reply::Accepted(est)) => self.accepted(inner, &est),
+            Progress::Whole(Reply::Accepted(est)) => match inner.pair.clone() {
+                Some(pair) => self.pair_accepted(inner, &pair, &est),
+                None => self.accepted(inner, &est),
+            },
         }
     }
 
@@ -347,7 +362,7 @@ impl Endpoint {
         let (len, est) = machine
             .accept(ird, ord, param.pdata, &mut frame)
             .map_err(|_| EINVAL)?;
-        self.bind_qp(find_qp(&self.dev, param.qpn)?)?;
+        self.bind_qp(find_qp(&self.dev, param.qpn)?, Phase::Idle)?;
         // First the QP, which keeps silent until it hears from the peer, then the reply: nothing
         // can fail once the peer thinks we are up.
         self.start_stream(inner, &est)?;

@@ -8,6 +8,7 @@
 use super::super::{stats::Counter, DeviceRef, QpRef, Siw};
 use super::{
     listener::{self, Listener},
+    pair::Pair,
     teardown::{Close, End},
     Step,
 };
@@ -73,6 +74,8 @@ pub(super) enum State {
     Offered,
     /// The QP has the stream.
     Up,
+    /// The connection is over, and the QP does not care: it was connected without a connection manager.
+    Alone,
     /// Our FIN is out; the peer's acknowledgement is awaited for a bounded time.
     Draining,
     /// The end. The socket is dead, the last upcall is made.
@@ -108,6 +111,10 @@ pub(super) struct Inner {
     pub(super) cm_id: Option<CmId<Siw>>,
     /// Where the connection came in, until it is offered.
     pub(super) listener: Option<Arc<Listener>>,
+    /// Whose try this is, until it has succeeded or failed.
+    pub(super) pair: Option<Arc<Pair>>,
+    /// The QP was connected without a connection manager.
+    pub(super) paired: bool,
     /// IRD and ORD for the next upcall.
     pub(super) depth: (u8, u8),
     /// Jiffies at which the state has lasted too long.
@@ -127,6 +134,8 @@ impl Inner {
             hs,
             cm_id: None,
             listener: None,
+            pair: None,
+            paired: false,
             depth: (0, 0),
             deadline: None,
             rtr_due: false,
@@ -338,6 +347,7 @@ impl Endpoint {
         match inner.state {
             State::Closed => return false,
             State::Up => return self.turn_up(inner),
+            State::Alone => return self.turn_alone(inner),
             State::Draining => return self.turn_draining(inner),
             _ => {}
         }
@@ -377,7 +387,10 @@ impl Endpoint {
         if self.sock.state() != TcpState::Established {
             return self.fail(inner, errno::econnreset());
         }
-        let result = self.offer(inner, &listener);
+        let Some(id) = listener.cm_id() else {
+            return self.meet(inner);
+        };
+        let result = self.offer(inner, id);
         self.trace(Step::Offer, &result);
         match result {
             Ok(()) => {
@@ -396,12 +409,12 @@ impl Endpoint {
         }
     }
 
-    fn offer(&self, inner: &Inner, listener: &Listener) -> Result {
+    fn offer(&self, inner: &Inner, id: &CmId<Siw>) -> Result {
         let Handshake::Responder(machine) = &inner.hs else {
             return Err(EINVAL);
         };
         let (ird, ord) = inner.depth;
-        listener.cm_id().upcall(CmEvent::ConnectRequest {
+        id.upcall(CmEvent::ConnectRequest {
             number: self.id,
             local: listener::unmapped(self.sock.local_addr()?),
             remote: listener::unmapped(self.sock.peer_addr()?),

@@ -33,7 +33,8 @@ const MAX_EMBRYOS: u32 = 1024;
 pub(crate) struct Listener {
     id: usize,
     dev: DeviceRef,
-    cm_id: CmId<Siw>,
+    /// Who is told of connections; without it they are for QPs that wait, see `super::pair`.
+    cm_id: Option<CmId<Siw>>,
     /// Set right after creation; the socket's callback needs the listener first.
     sock: SetOnce<net::Listener>,
     open: Atomic<bool>,
@@ -64,7 +65,6 @@ impl Acceptor for Hook {
 
 /// `iw_create_listen`.
 pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
-    let net = dev.netdev.net().ok_or(ENODEV)?;
     let addr = id.local_addr()?;
     let opts = ListenOpts {
         backlog,
@@ -75,10 +75,35 @@ pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
+    listen(dev, Some(id), &addr, &opts)
+}
+
+/// Listens for the peers of QPs that connect without a connection manager.
+pub(super) fn listen_for_pairs(
+    dev: &DeviceRef,
+    addr: &SockAddr,
+    backlog: u32,
+) -> Result<Arc<Listener>> {
+    let opts = ListenOpts {
+        backlog,
+        ifindex: None,
+        v6only: false,
+        tos: None,
+    };
+    listen(dev, None, addr, &opts)
+}
+
+fn listen(
+    dev: &DeviceRef,
+    cm_id: Option<CmId<Siw>>,
+    addr: &SockAddr,
+    opts: &ListenOpts,
+) -> Result<Arc<Listener>> {
+    let net = dev.netdev.net().ok_or(ENODEV)?;
     let number = dev.endpoints.next_id();
     let listener = Arc::pin_init(
         pin_init!(Listener {
-            cm_id: id,
+            cm_id,
             id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),
@@ -89,7 +114,7 @@ pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         GFP_KERNEL,
     )?;
     let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL)?;
-    let sock = net::Listener::new(&net, &addr, &opts, hook)?;
+    let sock = net::Listener::new(&net, addr, opts, hook)?;
     listener.sock.populate(sock);
     // Connections may have come before the socket was in its place.
     listener.wake();
@@ -109,8 +134,8 @@ pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
 }
 
 impl Listener {
-    pub(super) fn cm_id(&self) -> &CmId<Siw> {
-        &self.cm_id
+    pub(super) fn cm_id(&self) -> Option<&CmId<Siw>> {
+        self.cm_id.as_ref()
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -145,8 +170,10 @@ impl Listener {
     /// Makes an endpoint of a new connection.
     fn admit(self: &Arc<Self>, child: Socket) -> Result {
         // The binding of a wildcard listener is inherited; the stream shall be able to follow a
-        // route to another interface.
-        child.bind_to_device(0)?;
+        // route to another interface. A link-local address has no route without its own.
+        if !matches!(child.local_addr()?, SockAddr::V6 { scope, .. } if scope != 0) {
+            child.bind_to_device(0)?;
+        }
         let machine = KBox::new(responder(&self.dev), GFP_KERNEL)?;
         let mut inner = Inner::new(State::AwaitRequest, Handshake::Responder(machine));
         inner.listener = Some(self.clone());

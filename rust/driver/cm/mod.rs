@@ -15,6 +15,8 @@
 //!           (any state goes to Closed when the connection is lost; a rejected one drains first)
 //! ```
 //!
+//! QPs that connect without a connection manager use the same endpoints: [`pair`].
+//!
 //! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets
 //! exactly one CONNECT_REPLY, and CLOSE only after one without error; a passive id gets ESTABLISHED
 //! once, from within `accept`, and CLOSE after that; nothing is sent for an id whose `connect` or
@@ -26,6 +28,7 @@ pub(crate) mod listener;
 
 mod connect;
 mod mpa_io;
+mod pair;
 mod teardown;
 
 use crate::kapi::{errno, net::NetNs, trace};
@@ -43,6 +46,7 @@ pub(crate) use self::{
     connect::{accept, connect, reject},
     endpoint::Endpoint,
     listener::{create_listen, destroy_listen, Listener},
+    pair::{Doors, Pair},
     teardown::Teardown,
 };
 

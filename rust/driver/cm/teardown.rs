@@ -164,6 +164,9 @@ impl Endpoint {
         };
         self.settle();
         if self.teardown_asked().is_none() {
+            if self.leave_alone(inner) {
+                return true;
+            }
             self.step_qp(event);
             let how = match event {
                 Event::PeerClosed => Teardown::Local,
@@ -172,6 +175,14 @@ impl Endpoint {
             self.close.lock().raise(how);
         }
         true
+    }
+
+    /// The QP has lost its peer; look whether it is time for it to know.
+    pub(super) fn turn_alone(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        if self.teardown_asked().is_some() {
+            self.finish(inner, End::Drained);
+        }
+        false
     }
 
     /// Lets the QP consume what TCP has acknowledged: the peer counts it as delivered.
@@ -279,7 +290,7 @@ impl Endpoint {
     }
 
     /// When it returns the QP neither places nor sends anything.
-    fn quiesce(&self) {
+    pub(super) fn quiesce(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.stop_rx();
             qp.stop_tx();
@@ -332,6 +343,9 @@ impl Endpoint {
 
     /// Tells the core that the connection is no more.
     fn tell_end(&self, inner: &mut Inner) {
+        if let Some(pair) = inner.pair.take() {
+            pair.retry();
+        }
         let status = self.close.lock().status();
         let hs = core::mem::replace(&mut inner.hs, Handshake::None);
         let Some(id) = &inner.cm_id else { return };

@@ -98,6 +98,25 @@ impl QpObj {
         }
     }
 
+    /// Forgets what is posted. Nobody posts or transmits meanwhile.
+    pub(super) fn discard(&self) {
+        let mut next = SendWr::empty();
+        for _ in 0..self.sq.size().saturating_mul(4) {
+            if let Ok(false) = self.sq.take(&mut next) {
+                break;
+            }
+        }
+        if self.rq.is_srq() {
+            return;
+        }
+        let mut next = RecvWr::empty();
+        for _ in 0..self.rq.size().saturating_mul(4) {
+            if !self.rq.take(&mut next) {
+                break;
+            }
+        }
+    }
+
     fn flush_sq(&self) {
         // A program that goes on scribbling into its ring gets no more than a few laps of it.
         let mut next = SendWr::empty();

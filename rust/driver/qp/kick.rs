@@ -7,6 +7,7 @@
 
 use super::state::Phase;
 use super::tx::{TxCtx, Wire};
+use crate::driver::cm::Teardown;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::context;
@@ -37,6 +38,20 @@ impl QpObj {
         match self.phase() {
             Phase::Rts => {}
             Phase::Error => return self.restart_flush(),
+            Phase::Connecting => {
+                let pair = self.pair.lock().clone();
+                if let Some(pair) = pair {
+                    pair.posted();
+                }
+                return;
+            }
+            Phase::Alone => {
+                let link = self.link.lock().clone();
+                if let Some(ep) = link {
+                    ep.request_teardown(Teardown::Abort(ETIMEDOUT));
+                }
+                return;
+            }
             // Not yet connected, or on its way out: the start or the flush will find them.
             Phase::Idle | Phase::Closing | Phase::Terminating => return,
         }

@@ -19,13 +19,19 @@ pub(crate) mod tx;
 pub(crate) mod verbs;
 
 use super::{
-    cm::Endpoint,
+    cm::{
+        Endpoint,
+        Pair, //
+    },
     device::Counted,
     CqRef,
     DeviceRef, //
 };
 use crate::kapi::{
-    rdma::QpCap,
+    rdma::{
+        QpCap,
+        QpPath, //
+    },
     sync::SpinLockIrq, //
 };
 use iwarp::{
@@ -67,6 +73,12 @@ pub(crate) struct Qp {
     /// The connection, from the first handshake byte to its end.
     #[pin]
     pub(crate) link: SpinLockIrq<Option<Arc<Endpoint>>>,
+    /// The wait for a connection without a connection manager; it ends with `link` or with the QP.
+    #[pin]
+    pub(crate) pair: SpinLockIrq<Option<Arc<Pair>>>,
+    /// What was set of the path to the peer.
+    #[pin]
+    path: SpinLockIrq<QpPath>,
     /// The verbs' state.
     #[pin]
     fsm: SpinLockIrq<State>,

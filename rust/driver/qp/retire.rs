@@ -212,6 +212,10 @@ impl QpObj {
 
     /// Posts the CQE of a work request of the SQ.
     pub(super) fn complete_send(&self, wr: &Wr, status: WcStatus) {
+        let status = match status {
+            WcStatus::WrFlushErr if self.stream.take_unreachable() => WcStatus::RetryExcErr,
+            status => status,
+        };
         trace::complete(self.qp_num(), wr.id, wr.op as u8, status as u32);
         self.scq.post(
             self,

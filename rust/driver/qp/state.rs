@@ -22,13 +22,17 @@ use kernel::{
     },
 };
 
-/// How far a queue pair has come; it only goes forward.
+/// How far a queue pair has come; it only goes forward, but for [`Qp::retreat`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Phase {
     /// Not connected yet.
     Idle,
+    /// Work requests may be posted, and wait for the stream.
+    Connecting,
     /// The stream is up.
     Rts,
+    /// The peer is gone, which matters to the next one who posts.
+    Alone,
     /// We or the peer close in order; nothing new is sent.
     Closing,
     /// The stream is being torn down.
@@ -41,9 +45,11 @@ impl Phase {
     fn from_word(word: u32) -> Self {
         match word {
             0 => Self::Idle,
-            1 => Self::Rts,
-            2 => Self::Closing,
-            3 => Self::Terminating,
+            1 => Self::Connecting,
+            2 => Self::Rts,
+            3 => Self::Alone,
+            4 => Self::Closing,
+            5 => Self::Terminating,
             _ => Self::Error,
         }
     }
@@ -71,6 +77,13 @@ impl Qp {
         }
     }
 
+    /// Back from waiting to the start, unless something else has happened.
+    pub(crate) fn retreat(&self) {
+        let _ = self
+            .phase
+            .cmpxchg(Phase::Connecting as u32, Phase::Idle as u32, Full);
+    }
+
     /// The state the verbs know.
     pub(crate) fn state(&self) -> State {
         *self.fsm.lock()
@@ -78,11 +91,19 @@ impl Qp {
 }
 
 impl QpObj {
+    /// Whether work requests of the SQ are waiting or in progress.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.stream.busy() || self.sq.has_work()
+    }
+
     /// Takes one step of the state machine; the caller carries out the actions. Any context.
     pub(crate) fn step(&self, event: Event) -> Result<Actions> {
+        // One that connects without a connection manager may go to RTS before there is a connection. This
+        // comes before the look at the link: the wait ends after the link is there.
+        let to_come = matches!(event, Event::Modify(State::Rts)) && self.pair.lock().is_some();
         let facts = Facts {
-            sq_busy: self.stream.busy() || self.sq.has_work(),
-            connected: self.link.lock().is_some(),
+            sq_busy: self.is_busy(),
+            connected: to_come || self.link.lock().is_some(),
         };
         let mut state = self.fsm.lock();
         let (next, actions) = qp_fsm::step(*state, event, facts).map_err(|_| EINVAL)?;

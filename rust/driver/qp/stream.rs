@@ -83,6 +83,8 @@ pub(crate) struct Stream {
     pub(super) starved: Atomic<bool>,
     /// Flushes that are due; who makes it 1 does them.
     pub(super) flushes: Atomic<u32>,
+    /// The next work request to be flushed is the first that the peer was not there for.
+    unreachable: Atomic<bool>,
     /// `LAST_WQE_REACHED` has been raised.
     pub(super) last_wqe: Atomic<u32>,
     /// Work items: for transmission by a datamover, and for what comes after the end.
@@ -105,6 +107,7 @@ impl Stream {
             owed <- new_spinlock_irq!(None),
             starved: Atomic::new(false),
             flushes: Atomic::new(0),
+            unreachable: Atomic::new(false),
             last_wqe: Atomic::new(0),
             mover: Mover::new()?,
             reaper: Reaper::new()?,
@@ -174,6 +177,11 @@ impl Stream {
     /// A Read Request that was taken is answered.
     pub(super) fn responded(&self) {
         self.irrq.lock().responded();
+    }
+
+    /// Whether this is the first work request that the peer was not there for.
+    pub(super) fn take_unreachable(&self) -> bool {
+        self.unreachable.load(Relaxed) && self.unreachable.xchg(false, Full)
     }
 
     /// Drops the queues of Reads. What they held is dropped with no lock held.
@@ -282,6 +290,11 @@ impl QpObj {
         if let Some(ep) = link {
             ep.request_teardown(how);
         }
+    }
+
+    /// The peer is not there any more: the next work request that is flushed says so.
+    pub(crate) fn peer_gone(&self) {
+        self.stream.unreachable.store(true, Release);
     }
 
     /// Stops receiving: when it returns nothing is placed any more. Sleeps.

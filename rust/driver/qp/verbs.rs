@@ -33,6 +33,7 @@ use crate::{
             QpCap,
             QpInfo,
             QpInitAttr,
+            QpPath,
             QpState,
             RecvWrs,
             SendWrs,
@@ -93,6 +94,8 @@ pub(crate) fn create(
         rq <- rq,
         stream <- Stream::new(entries),
         link <- crate::new_spinlock_irq!(None, "siw_qp_link"),
+        pair <- crate::new_spinlock_irq!(None, "siw_qp_pair"),
+        path <- crate::new_spinlock_irq!(QpPath::default(), "siw_qp_path"),
         fsm <- crate::new_spinlock_irq!(State::Idle, "siw_qp_state"),
         phase: Atomic::new(Phase::Idle as u32),
         access: Atomic::new(0),
@@ -126,19 +129,46 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
     if attr.has_unknown_bits() {
         return Err(errno::eopnotsupp());
     }
+    let path = attr.path(*qp.path.lock())?;
+    let waits = qp.pair.lock().clone();
+    let state = match attr.state() {
+        None => None,
+        Some(QpState::Reset | QpState::Init) => Some(State::Idle),
+        Some(QpState::Rtr) => Some(State::Rtr),
+        Some(QpState::Rts) => Some(State::Rts),
+        // There is nothing to close yet.
+        Some(QpState::Sqd | QpState::Sqe) if waits.is_some() => Some(State::Error),
+        Some(QpState::Sqd) => Some(State::Closing),
+        Some(QpState::Sqe) => Some(State::Terminate),
+        Some(QpState::Err) => Some(State::Error),
+    };
+    let begins = match state {
+        Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
+        Some(State::Idle) if waits.is_some() => {
+            qp.forget_peer();
+            None
+        }
+        _ => None,
+    };
     if let Some(flags) = attr.access() {
         qp.access.store(flags, Relaxed);
     }
-    let state = match attr.state() {
-        None => return Ok(()),
-        Some(QpState::Reset | QpState::Init) => State::Idle,
-        Some(QpState::Rtr) => State::Rtr,
-        Some(QpState::Rts) => State::Rts,
-        Some(QpState::Sqd) => State::Closing,
-        Some(QpState::Sqe) => State::Terminate,
-        Some(QpState::Err) => State::Error,
+    let Some(state) = state else {
+        *qp.path.lock() = path;
+        return Ok(());
     };
     let actions = qp.step(Event::Modify(state))?;
+    *qp.path.lock() = path;
+    if let Some(pair) = begins {
+        pair.begin();
+    }
+    if state == State::Rts {
+        // The stream may be up already, or about to be.
+        qp.advance(Phase::Connecting);
+        if let Some(pair) = &waits {
+            pair.rts(&path);
+        }
+    }
     let how = if actions.contains(Actions::SEND_TERMINATE) {
         // The user says that something is broken here, but not what (RFC 5040 8.2).
         if qp.advance(Phase::Terminating) {
@@ -158,6 +188,9 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
     if state == State::Error {
         // What is posted from now on is accepted and flushed with the rest.
         qp.advance(Phase::Terminating);
+        if let Some(pair) = waits {
+            pair.cancel();
+        }
     }
     let endpoint = qp.link.lock().clone();
     match endpoint {
@@ -168,6 +201,17 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
 }
 
 impl QpObj {
+    /// Back to where it was before RTR: nobody is waited for, and nothing is posted. Sleeps.
+    fn forget_peer(&self) {
+        let pair = self.pair.lock().take();
+        let Some(pair) = pair else { return };
+        pair.cancel_sync();
+        self.retreat();
+        if self.phase() == Phase::Idle {
+            self.discard();
+        }
+    }
+
     /// The end of a queue pair that has no connection, whose teardown would see to it: never had
     /// one, or it has just gone. Process context.
     pub(crate) fn abandon(&self) {
@@ -200,6 +244,7 @@ pub(crate) fn query(qp: &QpObj) -> QpInfo {
         max_rd_atomic: (depths >> 16).min(255) as u8,
         max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
         sig_all: qp.sig_all,
+        path: *qp.path.lock(),
     }
 }
 
@@ -209,6 +254,10 @@ pub(crate) fn destroy(qp: &QpObj) {
     // Any outcome will do: the state does not matter any more.
     let _ = qp.step(Event::Modify(State::Error));
     qp.advance(Phase::Terminating);
+    let pair = qp.pair.lock().take();
+    if let Some(pair) = pair {
+        pair.cancel_sync();
+    }
     let endpoint = qp.link.lock().clone();
     if let Some(endpoint) = endpoint {
         endpoint.teardown_sync();

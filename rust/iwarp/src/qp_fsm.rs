@@ -163,6 +163,8 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Closing) | Event::PeerClosed => close(event, facts),
             Event::Modify(State::Terminate) | Event::TerminateDue => terminate,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
+            // It was still waiting for its connection.
+            Event::Modify(State::Idle) if !facts.connected => (State::Idle, Actions::NONE),
             Event::Modify(State::Idle | State::Rtr | State::Rts) | Event::Established => stay,
             Event::Closed => closed,
         },
