@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks of queue pairs that are connected without a connection manager, by modify_qp
+ * alone. Both ends are in this process. Run as "pair-check DEVICE GID-INDEX [TEST]".
+ */
+#include <arpa/inet.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#include "must.h"
+
+#define PORT 290
+#define SIZE 4096
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+#define expect(what)                                                \
+	do {                                                        \
+		if (!(what))                                        \
+			die("not so: %s", #what);                   \
+	} while (0)
+
+static struct ibv_context *device;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+static int gid_index;
+
+/* One queue pair, and what its program tells the other one's. */
+struct end {
+	struct ibv_cq *scq, *rcq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *buf;
+	uint32_t psn;
+};
+
+static void make(struct end *e)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = RIGHTS };
+
+	must(!(e->scq = ibv_create_cq(device, 32, NULL, NULL, 0)));
+	must(!(e->rcq = ibv_create_cq(device, 32, NULL, NULL, 0)));
+	init.send_cq = e->scq;
+	init.recv_cq = e->rcq;
+	must(!(e->qp = ibv_create_qp(pd, &init)));
+	must(!(e->buf = calloc(1, SIZE)));
+	must(!(e->mr = ibv_reg_mr(pd, e->buf, SIZE, RIGHTS)));
+	e->psn = lrand48() & 0xffffff;
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+static void unmake(struct end *e)
+{
+	must(ibv_destroy_qp(e->qp));
+	must(ibv_dereg_mr(e->mr));
+	must(ibv_destroy_cq(e->scq));
+	must(ibv_destroy_cq(e->rcq));
+	free(e->buf);
+}
+
+static int to_rtr(struct end *e, uint32_t qpn, uint32_t psn)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn, .rq_psn = psn,
+		.max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 1 } },
+	};
+
+	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_rts_within(struct end *e, int timeout)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS, .sq_psn = e->psn, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7,
+		.max_rd_atomic = 4,
+	};
+
+	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+/* This machine may be slow. */
+static int to_rts(struct end *e)
+{
+	return to_rts_within(e, 22);
+}
+
+static int to(struct end *e, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE);
+}
+
+static enum ibv_qp_state state(struct end *e)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	must(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init));
+	return attr.qp_state;
+}
+
+static void post_recv(struct end *e, uint64_t id)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->buf, .length = 64, .lkey = e->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	must(ibv_post_recv(e->qp, &wr, &bad));
+}
+
+static void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, struct ibv_mr *target)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->buf, .length = 8, .lkey = e->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = op,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	if (target) {
+		wr.wr.rdma.remote_addr = (uintptr_t)target->addr;
+		wr.wr.rdma.rkey = target->rkey;
+	}
+	must(ibv_post_send(e->qp, &wr, &bad));
+}
+
+static bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
+{
+	for (int i = 0; i <= ms; i++) {
+		int n = ibv_poll_cq(cq, 1, wc);
+
+		expect(n >= 0);
+		if (n)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+
+	if (!next_wc(cq, &wc, 60000))
+		die("no completion %d", (int)id);
+	if (wc.wr_id != id || wc.status != status)
+		die("completion %d: %s in place of %d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status),
+		    (int)id, ibv_wc_status_str(status));
+}
+
+static void send_one(struct end *from, struct end *into)
+{
+	post_recv(into, 1);
+	post(from, IBV_WR_SEND, 2, NULL);
+	expect_wc(into->rcq, 1, IBV_WC_SUCCESS);
+	expect_wc(from->scq, 2, IBV_WC_SUCCESS);
+}
+
+static void make_two(struct end *a, struct end *b)
+{
+	make(a);
+	make(b);
+}
+
+static void both_to_rts(struct end *a, struct end *b)
+{
+	must(to_rtr(a, b->qp->qp_num, b->psn));
+	must(to_rts(a));
+	must(to_rtr(b, a->qp->qp_num, a->psn));
+	must(to_rts(b));
+}
+
+/* Either end first, by whatever time; what is posted before the other end is there waits. */
+static void test_order(void)
+{
+	/* a: RTR, RTS; b: RTR, RTS; p and q: a and b post a send; w: a while passes */
+	static const char *const orders[] = {
+		"ABabpq", "AaBbpq", "BbAapq", "BAbaqp", "AapwBbq", "BbqwAap", "AwBwawbwpq", "AaBwpbq", "BbAwqap",
+		"AwBabpq",
+	};
+
+	for (unsigned int i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
+		for (int swap = 0; swap < 2; swap++) {
+			struct end one, two, *a = swap ? &two : &one, *b = swap ? &one : &two;
+
+			make_two(&one, &two);
+			post_recv(a, 1);
+			post_recv(b, 2);
+			for (const char *c = orders[i]; *c; c++)
+				switch (*c) {
+				case 'A': must(to_rtr(a, b->qp->qp_num, b->psn)); break;
+				case 'B': must(to_rtr(b, a->qp->qp_num, a->psn)); break;
+				case 'a': must(to_rts(a)); break;
+				case 'b': must(to_rts(b)); break;
+				case 'p': post(a, IBV_WR_SEND, 3, NULL); break;
+				case 'q': post(b, IBV_WR_SEND, 4, NULL); break;
+				case 'w': usleep(700000); break;
+				}
+			expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+			expect_wc(b->rcq, 2, IBV_WC_SUCCESS);
+			expect_wc(b->scq, 4, IBV_WC_SUCCESS);
+			expect_wc(a->rcq, 1, IBV_WC_SUCCESS);
+			expect(state(a) == IBV_QPS_RTS && state(b) == IBV_QPS_RTS);
+			unmake(&one);
+			unmake(&two);
+		}
+}
+
+/* A target of Writes and Reads need not leave RTR. */
+static void test_target(void)
+{
+	for (int swap = 0; swap < 2; swap++) {
+		struct end one, two, *a = swap ? &two : &one, *b = swap ? &one : &two;
+
+		make_two(&one, &two);
+		must(to_rtr(b, a->qp->qp_num, a->psn));
+		must(to_rtr(a, b->qp->qp_num, b->psn));
+		must(to_rts(a));
+		strcpy(a->buf, "written");
+		post(a, IBV_WR_RDMA_WRITE, 1, b->mr);
+		expect_wc(a->scq, 1, IBV_WC_SUCCESS);
+		memset(a->buf, 0, SIZE);
+		post(a, IBV_WR_RDMA_READ, 2, b->mr);
+		expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+		expect(!strcmp(a->buf, "written"));
+		expect(state(b) == IBV_QPS_RTR);
+		must(to_rts(b));
+		send_one(b, a);
+		unmake(&one);
+		unmake(&two);
+	}
+}
+
+static void test_query(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct end a, b;
+
+	make_two(&a, &b);
+	for (int connected = 0; connected < 2; connected++) {
+		if (!connected) {
+			must(to_rtr(&a, b.qp->qp_num, b.psn));
+			must(to_rts(&a));
+		} else {
+			must(to_rtr(&b, a.qp->qp_num, a.psn));
+			must(to_rts(&b));
+			send_one(&a, &b);
+		}
+		must(ibv_query_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_AV, &init));
+		expect(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == b.qp->qp_num);
+		expect(attr.rq_psn == b.psn && attr.sq_psn == a.psn && attr.path_mtu == IBV_MTU_1024);
+		expect(attr.timeout == 22 && attr.retry_cnt == 7 && attr.rnr_retry == 7 && attr.min_rnr_timer == 12);
+		expect(attr.max_rd_atomic == 4 && attr.max_dest_rd_atomic == 4);
+		expect(attr.ah_attr.is_global && attr.ah_attr.grh.sgid_index == gid_index);
+		expect(!memcmp(&attr.ah_attr.grh.dgid, &gid, sizeof(gid)));
+	}
+	unmake(&a);
+	unmake(&b);
+}
+
+/* Nobody there, or another one than was named: the first work request says so. libsiw has no
+ * code for "retries exceeded". */
+static void test_wrong(void)
+{
+	struct end ends[8][2];
+
+	for (int i = 0; i < 8; i++) {
+		struct end *a = &ends[i][i & 1], *b = &ends[i][!(i & 1)];
+		uint32_t there, back, psn;
+
+		make_two(&ends[i][0], &ends[i][1]);
+		there = b->qp->qp_num;
+		back = a->qp->qp_num;
+		psn = a->psn;
+		switch (i / 2) {
+		case 0: there ^= 0x800000; break; /* nobody has it */
+		case 1: back ^= 0x800000; break; /* it waits for another one */
+		case 2: psn ^= 1; break; /* of the same number, but not of this time */
+		case 3: break; /* it never gets to RTR */
+		}
+		must(to_rtr(a, there, b->psn));
+		must(to_rts_within(a, 14));
+		post_recv(a, 9);
+		post(a, IBV_WR_SEND, 1, NULL);
+		post(a, IBV_WR_SEND, 2, NULL);
+		if (i / 2 != 3) {
+			must(to_rtr(b, back, psn));
+			must(to_rts(b));
+		}
+	}
+	for (int i = 0; i < 8; i++) {
+		struct end *a = &ends[i][i & 1];
+
+		expect_wc(a->scq, 1, IBV_WC_GENERAL_ERR);
+		expect_wc(a->scq, 2, IBV_WC_WR_FLUSH_ERR);
+		expect_wc(a->rcq, 9, IBV_WC_WR_FLUSH_ERR);
+		expect(state(a) == IBV_QPS_ERR);
+	}
+	for (int i = 0; i < 16; i++)
+		unmake(&ends[i / 2][i & 1]);
+}
+
+/* What cannot be: refused at once. */
+static void test_invalid(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .dest_qp_num = 2, .ah_attr = { .dlid = 1, .port_num = 1 } };
+	struct end a, b;
+
+	make_two(&a, &b);
+	/* connected with itself */
+	expect(to_rtr(&a, a.qp->qp_num, a.psn) == EINVAL);
+	/* no address */
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == EINVAL);
+	/* RTS before RTR */
+	expect(to_rts(&a) == EINVAL);
+	must(to_rtr(&a, b.qp->qp_num, b.psn));
+	/* twice */
+	expect(to_rtr(&a, b.qp->qp_num, b.psn) == EINVAL);
+	unmake(&a);
+	unmake(&b);
+}
+
+/* The end of a wait, by all ways there are, at all times of it. */
+static void test_ends(void)
+{
+	static const enum ibv_qp_state ways[] = { IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_SQD, IBV_QPS_UNKNOWN };
+	struct ibv_wc wc;
+
+	for (unsigned int way = 0; way < sizeof(ways) / sizeof(ways[0]); way++)
+		for (int when = 0; when < 8; when++) {
+			struct end one, two, *a = when & 1 ? &two : &one, *b = when & 1 ? &one : &two;
+
+			make_two(&one, &two);
+			must(to_rtr(a, b->qp->qp_num, b->psn));
+			if (when & 2) {
+				must(to_rts(a));
+				post_recv(a, 1);
+				post(a, IBV_WR_SEND, 2, NULL);
+			}
+			/* It has begun to look for the other one, or it has not. */
+			if (when & 4)
+				usleep(100000);
+			switch (ways[way]) {
+			case IBV_QPS_UNKNOWN: /* destroyed, in unmake() */
+				break;
+			case IBV_QPS_RESET:
+				must(to(a, IBV_QPS_RESET));
+				expect(!next_wc(a->scq, &wc, 5) && !next_wc(a->rcq, &wc, 5));
+				/* as new */
+				both_to_rts(a, b);
+				send_one(a, b);
+				send_one(b, a);
+				break;
+			default:
+				must(to(a, ways[way]));
+				if (when & 2) {
+					expect_wc(a->scq, 2, IBV_WC_WR_FLUSH_ERR);
+					expect_wc(a->rcq, 1, IBV_WC_WR_FLUSH_ERR);
+				}
+				break;
+			}
+			unmake(&one);
+			unmake(&two);
+		}
+}
+
+/* As in InfiniBand, nobody hears of a peer that has gone before he sends it something. */
+static void test_gone(void)
+{
+	struct end a, b;
+	struct ibv_wc wc;
+
+	for (int swap = 0; swap < 2; swap++) {
+		make_two(&a, &b);
+		both_to_rts(&a, &b);
+		send_one(&a, &b);
+		send_one(&b, &a);
+		post_recv(swap ? &b : &a, 9);
+		unmake(swap ? &a : &b);
+		expect(!next_wc((swap ? &b : &a)->rcq, &wc, 300));
+		expect(state(swap ? &b : &a) == IBV_QPS_RTS);
+		post(swap ? &b : &a, IBV_WR_SEND, 1, NULL);
+		expect_wc((swap ? &b : &a)->scq, 1, IBV_WC_GENERAL_ERR);
+		expect_wc((swap ? &b : &a)->rcq, 9, IBV_WC_WR_FLUSH_ERR);
+		unmake(swap ? &b : &a);
+	}
+}
+
+/* A client that is no queue pair comes for a queue pair that waits. */
+static void stranger(const void *data, size_t len)
+{
+	struct sockaddr_storage addr = { 0 };
+	struct sockaddr_in *v4 = (void *)&addr;
+	char answer[64];
+	ssize_t n;
+	int fd;
+
+	v4->sin_family = AF_INET;
+	v4->sin_port = htons(PORT);
+	memcpy(&v4->sin_addr, gid.raw + 12, 4);
+	for (int tries = 0;; tries++) {
+		must((fd = socket(AF_INET, SOCK_STREAM, 0)) < 0);
+		if (!connect(fd, (void *)v4, sizeof(*v4)))
+			break;
+		expect(errno == ECONNREFUSED && tries < 1000);
+		close(fd);
+		usleep(10000);
+	}
+	expect(write(fd, data, len) == (ssize_t)len);
+	/* refused by a frame with the reject bit, or by a reset */
+	n = read(fd, answer, sizeof(answer));
+	expect(n <= 0 || (n >= 20 && answer[16] & 0x20));
+	close(fd);
+}
+
+static uint64_t refused(void)
+{
+	char line[200];
+	uint64_t value;
+	FILE *rdma;
+
+	/* Linux knows the counters to a tenth of a second. */
+	usleep(200000);
+	snprintf(line, sizeof(line), "rdma statistic show link %s/1", ibv_get_device_name(device->device));
+	must(!(rdma = popen(line, "r")));
+	while (fgets(line, sizeof(line), rdma))
+		if (sscanf(line, " pair_refused %lu", &value) == 1) {
+			while (fgets(line, sizeof(line), rdma))
+				;
+			pclose(rdma);
+			return value;
+		}
+	die("no such counter");
+}
+
+static void test_stranger(void)
+{
+	static const char v6_free[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1 };
+	struct end one, two, *a, *b;
+	unsigned char frame[20 + 4 + 32];
+	uint64_t before;
+
+	if (memcmp(gid.raw, v6_free, 12)) {
+		printf("  not with IPv6\n");
+		return;
+	}
+	make_two(&one, &two);
+	/* The one with the smaller number is the one that listens. */
+	a = one.qp->qp_num < two.qp->qp_num ? &one : &two;
+	b = a == &one ? &two : &one;
+	must(to_rtr(a, b->qp->qp_num, b->psn));
+	must(to_rts(a));
+	before = refused();
+	for (int i = 0; i < 6; i++) {
+		uint32_t hello[6] = {
+			htonl(0x73697751), htonl(0x01010000), htonl(b->qp->qp_num), htonl(a->qp->qp_num),
+			htonl(a->psn), htonl(b->psn),
+		};
+
+		switch (i) {
+		case 0: hello[0] = 0; break; /* another's private data */
+		case 1: hello[1] = htonl(0x02010000); break; /* another version */
+		case 2: hello[2] ^= htonl(1); break; /* another queue pair */
+		case 3: hello[4] ^= htonl(1); break; /* a guess */
+		case 4: hello[5] ^= htonl(1); break; /* a guess */
+		case 5: hello[1] = htonl(0x01000000); hello[4] ^= htonl(1); break; /* one guess less */
+		}
+		memset(frame, 0, sizeof(frame));
+		memcpy(frame, "MPA ID Req Frame\x50\x02\0\x24", 20);
+		memcpy(frame + 24, hello, sizeof(hello));
+		stranger(frame, sizeof(frame));
+	}
+	before = refused() - before;
+	if (before != 6)
+		die("%lu refused", before);
+	must(to_rtr(b, a->qp->qp_num, a->psn));
+	must(to_rts(b));
+	send_one(a, b);
+	send_one(b, a);
+	unmake(&one);
+	unmake(&two);
+}
+
+/* Many at once. */
+static void test_many(void)
+{
+	enum { N = 500 };
+	struct timespec from, to;
+	struct end *ends;
+
+	must(!(ends = calloc(2 * N, sizeof(*ends))));
+	for (int i = 0; i < 2 * N; i++)
+		make(&ends[i]);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (int i = 0; i < N; i++) {
+		must(to_rtr(&ends[i], ends[N + i].qp->qp_num, ends[N + i].psn));
+		must(to_rts(&ends[i]));
+		post_recv(&ends[i], i);
+	}
+	for (int i = 0; i < N; i++) {
+		must(to_rtr(&ends[N + i], ends[i].qp->qp_num, ends[i].psn));
+		must(to_rts(&ends[N + i]));
+		post(&ends[N + i], IBV_WR_SEND, i, NULL);
+	}
+	for (int i = 0; i < N; i++) {
+		expect_wc(ends[i].rcq, i, IBV_WC_SUCCESS);
+		expect_wc(ends[N + i].scq, i, IBV_WC_SUCCESS);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	printf("  %d pairs in %ld ms\n", N, (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000);
+	for (int i = 0; i < 2 * N; i++)
+		unmake(&ends[i]);
+	free(ends);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "order", test_order }, { "target", test_target }, { "query", test_query }, { "invalid", test_invalid },
+	{ "ends", test_ends }, { "gone", test_gone }, { "stranger", test_stranger }, { "wrong", test_wrong },
+	{ "many", test_many },
+};
+
+int main(int argc, char **argv)
+{
+	struct ibv_device **list;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc < 3)
+		die("usage: %s DEVICE GID-INDEX [TEST]", argv[0]);
+	must(!(list = ibv_get_device_list(NULL)));
+	while (*list && strcmp(ibv_get_device_name(*list), argv[1]))
+		list++;
+	expect(*list);
+	must(!(device = ibv_open_device(*list)));
+	must(!(pd = ibv_alloc_pd(device)));
+	gid_index = atoi(argv[2]);
+	must(ibv_query_gid(device, 1, gid_index, &gid));
+	srand48(time(NULL));
+	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+		if (argc < 4 || !strcmp(argv[3], tests[i].name)) {
+			printf("%s\n", tests[i].name);
+			tests[i].run();
+		}
+	return 0;
+}
