@@ -6,7 +6,6 @@
 
 # Lines of "size iterations". On one CPU, programs that poll for each other take a time slice a turn.
 [ "$KERNEL" = stock ] || sizes="1 10
-4096 5
 65536 5"
 : "${sizes:="1 100
 4096 50
