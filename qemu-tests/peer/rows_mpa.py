@@ -8,7 +8,7 @@ import time
 import wire
 from rows import MUST, OWN, SHOULD, row
 from verbs import RTS
-from wire import CRC, ENHANCED, MARKERS, REJECT, REPLY, REQUEST, depths, frame
+from wire import A_P2P, C_WRITE, CRC, ENHANCED, MARKERS, REJECT, REPLY, REQUEST, depths, frame
 
 DEPTHS = depths(16, 16)
 PATTERN = bytes(i * 7 & 0xff for i in range(256)) * 256
@@ -207,7 +207,7 @@ def mpa_responder_waits(t):
     mr = t.mr()
     conn = t.passive()
     conn.post_send(mr, 100)
-    conn.silent(1)
+    conn.silent(5)
 
 
 @row("mpa-responder-then-sends", "RFC 5044 7.1.2", "a responder sends as soon as it has received a valid FPDU")
@@ -224,7 +224,8 @@ def mpa_responder_then_sends(t):
 @row("mpa-responder-bad-first", "RFC 5044 7.1.2", "an invalid first FPDU does not let the responder send")
 def mpa_responder_bad_first(t):
     mr = t.mr()
-    conn = t.passive()
+    # With an RTR agreed upon it waits long enough for a slow machine.
+    conn = t.passive(data=depths(16 | A_P2P, 16 | C_WRITE))
     conn.post_send(mr, 100)
     conn.send(wire.write(1, 0), crc_xor=1)
     segment = conn.segment()
