@@ -44,7 +44,8 @@ unsigned long siw_helper_xa_lock(struct xarray *xa);
 void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags);
 
 /* Memory */
-void *siw_helper_vmalloc_user(size_t len);
+void *siw_helper_ring_alloc(size_t len);
+int siw_helper_ring_map(struct vm_area_struct *vma, void *ring, size_t len);
 struct ib_umem *siw_helper_umem_get(struct ib_device *dev, unsigned long start,
 				    size_t len, int access);
 size_t siw_helper_umem_pages(struct ib_umem *umem, unsigned long *addr,

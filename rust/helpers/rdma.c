@@ -142,9 +142,32 @@ void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags)
 
 /* Memory */
 
-void *siw_helper_vmalloc_user(size_t len)
+/*
+ * As vmalloc_user(), but charged to the program, which says how much it wants, and
+ * without a report in the log if there is not as much.
+ */
+void *siw_helper_ring_alloc(size_t len)
 {
-	return vmalloc_user(len);
+	return __vmalloc(PAGE_ALIGN(len),
+			 GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
+}
+
+/* As remap_vmalloc_range(), which takes only memory of vmalloc_user(). */
+int siw_helper_ring_map(struct vm_area_struct *vma, void *ring, size_t len)
+{
+	size_t at;
+	int rv;
+
+	if (vma->vm_end - vma->vm_start != PAGE_ALIGN(len))
+		return -EINVAL;
+	for (at = 0; at < len; at += PAGE_SIZE) {
+		rv = vm_insert_page(vma, vma->vm_start + at,
+				    vmalloc_to_page(ring + at));
+		if (rv)
+			return rv;
+	}
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	return 0;
 }
 
 struct ib_umem *siw_helper_umem_get(struct ib_device *dev, unsigned long start,

@@ -36,7 +36,7 @@ const FIRST_PGOFF: u32 = (abi::INVAL_UOBJ_KEY >> bindings::PAGE_SHIFT) as u32 + 
 ///
 /// # Invariants
 ///
-/// `ptr` came from `vmalloc_user` for `len` bytes.
+/// `ptr` came from `siw_helper_ring_alloc` for `len` bytes.
 pub(crate) struct RingMem {
     ptr: NonNull<u8>,
     len: usize,
@@ -55,7 +55,7 @@ impl RingMem {
             return Err(EINVAL);
         }
         // SAFETY: No requirements.
-        let ptr = unsafe { bindings::siw_helper_vmalloc_user(len) };
+        let ptr = unsafe { bindings::siw_helper_ring_alloc(len) };
         // INVARIANT: As just allocated.
         let mem = Self {
             ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
@@ -81,7 +81,7 @@ impl RingMem {
 
 impl Drop for RingMem {
     fn drop(&mut self) {
-        // SAFETY: Allocated by `vmalloc_user` by the type invariants; nobody uses it any more.
+        // SAFETY: Allocated by `siw_helper_ring_alloc` by the type invariants; nobody uses it any more.
         unsafe { bindings::vfree(self.ptr.as_ptr().cast()) };
     }
 }
@@ -180,9 +180,10 @@ pub(super) unsafe extern "C" fn mmap_callback(
     {
         // SAFETY: The entry is in an `Inner`; the reference just taken keeps it.
         let inner = unsafe { &*entry.cast::<Inner>() };
-        // SAFETY: The memory is from `vmalloc_user`, as `remap_vmalloc_range` demands; it takes a
-        // reference to each page.
-        let ret = unsafe { bindings::remap_vmalloc_range(vma, inner.mem.ptr.as_ptr().cast(), 0) };
+        let (ring, len) = (inner.mem.ptr.as_ptr().cast(), inner.mem.len);
+        // SAFETY: `ring` has `len` bytes by the type invariants of `RingMem`, and whole pages; each
+        // that is mapped gets a reference.
+        let ret = unsafe { bindings::siw_helper_ring_map(vma, ring, len) };
         // SAFETY: Taken above.
         unsafe { bindings::rdma_user_mmap_entry_put(entry) };
         ret
