@@ -125,11 +125,13 @@ impl QpObj {
     /// The transmit state, for the owner of the token. It is in its slot whenever nobody owns the token, but for the time before the start
     /// and after the end; then the token is given back.
     fn own_tx(&self) -> Option<KBox<TxCtx>> {
-        let tx = self.stream.tx.take();
-        if tx.is_none() {
-            self.release(Leave::Hold);
+        loop {
+            let tx = self.stream.tx.take();
+            // If somebody has left a note, the token is still ours; the note may be the start's.
+            if tx.is_some() || !self.release(Leave::Hold) {
+                return tx;
+            }
         }
-        tx
     }
 
     /// Transmits with the socket locked. Token held; sleeps.
