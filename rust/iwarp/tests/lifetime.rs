@@ -75,6 +75,8 @@ struct Plan {
     reads: [bool; MAX],
     bad: Option<u8>,
     ord: u8,
+    /// Places in the retire FIFO.
+    limit: u8,
     /// FPDUs of a turn.
     turn: u8,
 }
@@ -93,6 +95,7 @@ enum At {
     Next,
     Send(u8),
     Accept,
+    Crowded,
     GiveSlot(Leave),
     Leave(Leave),
     LeaveStore(Leave, u32),
@@ -143,6 +146,8 @@ struct Actor {
     left: u8,
     /// Why the owner's run ends, while he posts completions.
     why: Option<Leave>,
+    /// The retire FIFO was full.
+    crowded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,6 +176,7 @@ impl Actor {
             budget: 0,
             left: times,
             why: None,
+            crowded: false,
         }
     }
 
@@ -253,24 +259,30 @@ impl Actor {
             At::Send(id) => {
                 let read = plan.reads[usize::from(id)];
                 let entry = &mut s.entries[usize::from(id)];
+                self.budget = self.budget.saturating_sub(1);
                 if plan.bad == Some(id) {
                     entry.failed = true;
                     s.phase = s.phase.max(Phase::Terminating);
                     self.why = Some(Leave::Hold);
+                    self.at = At::Accept;
                 } else {
                     entry.reading = read;
                     entry.encoded = true;
                     if read {
                         s.orq.1 += 1;
                     }
+                    self.at = At::Next;
                 }
-                self.budget = self.budget.saturating_sub(1);
-                self.at = At::Accept;
             }
             At::Accept => {
                 s.accepted = s.taken;
                 self.at = At::Retire(After::Owner);
             }
+            // Behind a Read; its response lets us go on.
+            At::Crowded if s.taken - s.retired >= plan.limit => {
+                self.at = At::GiveSlot(Leave::Blocked);
+            }
+            At::Crowded => self.at = At::Look,
             At::GiveSlot(why) => {
                 s.slot = true;
                 self.at = At::Leave(why);
@@ -397,13 +409,19 @@ impl Actor {
 
     /// The owner looks for work: that which waits, or the next of the SQ.
     fn next(&mut self, plan: &Plan, s: &mut Shared) {
+        // However it ends, what is encoded goes to TCP and completes first.
+        self.at = At::Accept;
         if self.budget == 0 {
-            self.at = At::GiveSlot(Leave::Budget);
+            self.why = Some(Leave::Budget);
             return;
         }
         if !s.waiting {
             if s.taken == s.posted {
-                self.at = At::GiveSlot(Leave::Idle);
+                self.why = Some(Leave::Idle);
+                return;
+            }
+            if s.taken - s.retired >= plan.limit {
+                self.crowded = true;
                 return;
             }
             // In the FIFO before anything of it is sent.
@@ -411,17 +429,18 @@ impl Actor {
         }
         let id = s.taken - 1;
         s.waiting = plan.reads[usize::from(id)] && s.orq.1 - s.orq.0 >= plan.ord;
-        self.at = if s.waiting {
-            At::GiveSlot(Leave::Blocked)
+        if s.waiting {
+            self.why = Some(Leave::Blocked);
         } else {
-            At::Send(id)
-        };
+            self.at = At::Send(id);
+        }
     }
 
     fn retired(&mut self, after: After) {
         self.at = match after {
             After::Owner => match self.why.take() {
                 Some(why) => At::GiveSlot(why),
+                None if std::mem::take(&mut self.crowded) => At::Crowded,
                 None => At::Look,
             },
             After::Receiver => At::Kick(Wake::Unblock),
@@ -515,6 +534,7 @@ const PLAN: Plan = Plan {
     reads: [false; MAX],
     bad: None,
     ord: 1,
+    limit: MAX as u8,
     turn: 3,
 };
 
@@ -545,6 +565,23 @@ fn behind_reads() {
             let plan = Plan { reads, ord, ..PLAN };
             explore(plan, true, &[poster(true, 3)]);
             explore(plan, true, &[poster(true, 2), poster(false, 1)]);
+        }
+    }
+}
+
+#[test]
+fn crowded() {
+    for reads in [[true, false, false, false], [false, true, true, false]] {
+        for limit in [1, 2] {
+            let plan = Plan {
+                reads,
+                limit,
+                ord: 2,
+                ..PLAN
+            };
+            explore(plan, true, &[poster(true, 3)]);
+            explore(plan, true, &[poster(true, 2), poster(false, 1)]);
+            explore(plan, true, &[poster(true, 3), killer()]);
         }
     }
 }
