@@ -680,7 +680,9 @@ static void *post_crowd(void *arg)
 		pthread_mutex_lock(&c->lock);
 		if (c->posted - c->polled < c->room) {
 			int op = ops[below(&c->rng, 3)];
-			bool signalled = c->posted % 4 == 0 || below(&c->rng, 2);
+			/* The last that fits must be, or none of those before it makes room again. */
+			bool last = c->posted - c->polled == c->room - 1;
+			bool signalled = last || below(&c->rng, 2);
 			int len = below(&c->rng, 10) ? below(&c->rng, 512) : below(&c->rng, SIZE);
 			int rc, flags = signalled ? IBV_SEND_SIGNALED : 0;
 
