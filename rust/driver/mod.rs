@@ -7,9 +7,9 @@
 //! Outer to inner; a rank is taken upwards only by a try-lock:
 //!
 //! 1. locks the callers hold: RTNL, uverbs, iw_cm
-//! 2. `cm::endpoint::Endpoint`'s mutex
+//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`
 //! 3. the socket lock (`lock_sock`, or held by TCP around its callbacks)
-//! 4. [`qp::Qp`]: the state machine (`fsm`), the transmit and receive contexts, `link`
+//! 4. [`qp::Qp`]: the state machine (`fsm`), `pair` and what is in it, `link`, `path`, the reaper
 //! 5. [`qp::sq::Sq`]'s producer lock
 //! 6. the outbound read queue
 //! 7. the inbound read queue, [`qp::rq::Rq`], [`srq::Srq`]
@@ -19,7 +19,8 @@
 //!
 //! 4 to 8 and 10 are taken with interrupts off: kernel consumers post and poll from any context.
 //! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no
-//! spinlock may be held across it. Completion and event handlers are called with nothing of rank
+//! spinlock may be held across it. The transmit and receive contexts have no locks either: whoever
+//! is entitled to one takes it out of its slot. Completion and event handlers are called with nothing of rank
 //! 4 or below held.
 
 #![forbid(unsafe_code)]
