@@ -12,16 +12,12 @@
 #include <infiniband/verbs.h>
 
 #include "must.h"
+#define WC_MS 60000
+#include "wc.h"
 
 #define PORT 290
 #define SIZE 4096
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
-
-#define expect(what)                                                \
-	do {                                                        \
-		if (!(what))                                        \
-			die("not so: %s", #what);                   \
-	} while (0)
 
 static struct ibv_context *device;
 static struct ibv_pd *pd;
@@ -130,30 +126,6 @@ static void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, struct ibv_m
 		wr.wr.rdma.rkey = target->rkey;
 	}
 	must(ibv_post_send(e->qp, &wr, &bad));
-}
-
-static bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
-{
-	for (int i = 0; i <= ms; i++) {
-		int n = ibv_poll_cq(cq, 1, wc);
-
-		expect(n >= 0);
-		if (n)
-			return true;
-		usleep(1000);
-	}
-	return false;
-}
-
-static void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
-{
-	struct ibv_wc wc;
-
-	if (!next_wc(cq, &wc, 60000))
-		die("no completion %d", (int)id);
-	if (wc.wr_id != id || wc.status != status)
-		die("completion %d: %s in place of %d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status),
-		    (int)id, ibv_wc_status_str(status));
 }
 
 static void send_one(struct end *from, struct end *into)

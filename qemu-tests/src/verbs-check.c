@@ -16,15 +16,11 @@
 #include <rdma/rdma_cma.h>
 
 #include "must.h"
+#define WC_MS 5000
+#include "wc.h"
 #include "rng.h"
 
 #define SIZE 65536
-
-#define expect(what)                                                \
-	do {                                                        \
-		if (!(what))                                        \
-			die("not so: %s", #what);                   \
-	} while (0)
 
 static const char *address;
 
@@ -181,31 +177,6 @@ static int post(struct end *e, enum ibv_wr_opcode op, uint64_t id, int len, int 
 		wr.wr.rdma.rkey = to->rkey;
 	}
 	return ibv_post_send(e->id->qp, &wr, &bad);
-}
-
-/* The next completion of CQ, or false after MS milliseconds. */
-static bool next_wc(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
-{
-	for (int i = 0; i <= ms; i++) {
-		int n = ibv_poll_cq(cq, 1, wc);
-
-		expect(n >= 0);
-		if (n)
-			return true;
-		usleep(1000);
-	}
-	return false;
-}
-
-static void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
-{
-	struct ibv_wc wc;
-
-	if (!next_wc(cq, &wc, 5000))
-		die("no completion %d", (int)id);
-	if (wc.wr_id != id || wc.status != status)
-		die("completion %d: %s in place of %d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status),
-		    (int)id, ibv_wc_status_str(status));
 }
 
 static bool cq_event(struct end *e, int ms)
