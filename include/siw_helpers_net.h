@@ -42,6 +42,12 @@ void siw_helper_flush_workqueue(struct workqueue_struct *wq);
 struct page *siw_helper_alloc_tx_pages(unsigned int order);
 void *siw_helper_page_address(struct page *page);
 void siw_helper_put_page(struct page *page);
+struct page *siw_helper_get_page_of(const void *addr);
+int siw_helper_page_refs(const struct page *page);
+
+/* Marks of buffers that are sent by reference */
+u32 siw_helper_ubuf_refs(const struct ubuf_info *ubuf);
+void siw_helper_ubuf_put(struct ubuf_info *ubuf);
 
 /* Network devices and namespaces */
 struct net *siw_helper_get_net(struct net *net);
@@ -88,7 +94,7 @@ int siw_helper_sk_state(const struct sock *sk);
 int siw_helper_sk_err(const struct sock *sk);
 u32 siw_helper_sk_mss(const struct sock *sk);
 u32 siw_helper_sk_unsent(const struct sock *sk);
-bool siw_helper_sk_memory_free(const struct sock *sk);
+int siw_helper_sk_space(const struct sock *sk);
 int siw_helper_sk_sndbuf(const struct sock *sk);
 int siw_helper_sk_wmem_queued(const struct sock *sk);
 void siw_helper_sk_set_nospace(struct sock *sk);
@@ -96,8 +102,12 @@ void siw_helper_sk_clear_nospace(struct sock *sk);
 void siw_helper_lock_sock(struct sock *sk);
 bool siw_helper_trylock_sock_bh(struct sock *sk);
 void siw_helper_unlock_sock_bh(struct sock *sk);
+bool siw_helper_sk_can_share(const struct sock *sk);
+int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len,
+			     bool more);
 int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
-			     unsigned int nr, size_t len, bool more);
+			     unsigned int nr, size_t len, bool more,
+			     struct ubuf_info *mark);
 int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor);
 
 /* Tracepoints, rust/trace.c */

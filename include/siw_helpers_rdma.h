@@ -20,6 +20,10 @@ u32 siw_helper_num_possible_cpus(void);
 struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata);
 struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs);
 
+struct nlattr *siw_helper_driver_nest(struct sk_buff *msg);
+void siw_helper_nest_end(struct sk_buff *msg, struct nlattr *table);
+void siw_helper_nest_cancel(struct sk_buff *msg, struct nlattr *table);
+
 /* Connection manager */
 bool siw_helper_kthread(void);
 

@@ -31,6 +31,14 @@ module! {
             default: 0,
             description: "1: send the first message (RTR) when connecting, so that the other side may send at once",
         },
+        large_fpdus: u32 {
+            default: 0,
+            description: "1: FPDUs larger than a TCP segment with peers that have this set, too",
+        },
+        zcopy_min: u32 {
+            default: 65536,
+            description: "smallest message sent by reference, in bytes, if FPDUs are large; 0: none",
+        },
     },
 }
 
@@ -44,6 +52,8 @@ impl kernel::Module for Module {
             *module_parameters::crc.value(),
             *module_parameters::mpa_rev.value(),
             *module_parameters::peer_to_peer.value(),
+            *module_parameters::large_fpdus.value(),
+            *module_parameters::zcopy_min.value(),
         )?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

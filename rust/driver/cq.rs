@@ -28,6 +28,7 @@ use crate::kapi::{
         CqEvent,
         CtrlWord,
         Customer,
+        Details,
         MmapEntry,
         Notify,
         RingMem,
@@ -367,6 +368,16 @@ pub(crate) fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
         out.push(wc);
     }
     Ok(())
+}
+
+/// For `rdma resource show cq -dd`.
+pub(crate) fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
+    let (put, dead) = {
+        let entries = cq.entries.lock();
+        (entries.put, entries.dead)
+    };
+    out.number(c"posted", put.into())?;
+    out.number(c"overrun", dead.into())
 }
 
 /// `req_notify_cq`; returns how many completions wait, if that was asked.

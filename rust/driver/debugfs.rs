@@ -53,15 +53,16 @@ impl Files {
 fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq"
+        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq turns sent mover"
     )?;
     let mut result = Ok(());
     qps.for_each(|qpn, qp| {
         if result.is_ok() {
             let (wrs, reads, requests) = qp.stream.depths();
+            let (turns, sent, mover) = qp.stream.progress();
             result = writeln!(
                 f,
-                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {}",
+                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {}",
                 qpn,
                 qp.state(),
                 qp.phase(),
@@ -75,6 +76,9 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 wrs,
                 reads,
                 requests,
+                turns,
+                sent,
+                mover,
             );
         }
     });

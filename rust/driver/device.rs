@@ -5,12 +5,16 @@
 use super::{
     cm,
     debugfs::Files,
-    stats::Stats,
+    stats::{
+        Accounts,
+        Stats, //
+    },
     tpt::Tpt,
     IbDevice,
     Params,
     QpObj,
-    Shared, //
+    Shared,
+    VERSION, //
 };
 use crate::kapi::{
     net::NetDev,
@@ -29,6 +33,7 @@ use crate::kapi::{
     wq,
 };
 use kernel::{
+    new_mutex,
     page::PAGE_SIZE,
     prelude::*,
     str::CStr,
@@ -37,7 +42,8 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
     time::{
         msecs_to_jiffies,
@@ -165,8 +171,11 @@ pub(crate) struct Device {
     pub(crate) tpt: Arc<Tpt>,
     /// Queue pairs by number.
     pub(crate) qps: Arc<ObjTable<QpObj>>,
-    /// What `rdma statistic` shows.
+    /// What `rdma statistic` shows, but for what is counted by queue pairs.
     pub(crate) stats: Stats,
+    /// What queue pairs count for.
+    #[pin]
+    pub(crate) accounts: Mutex<Accounts>,
     /// Limits reached so far.
     pub(crate) counts: Counts,
     /// Module parameters, as they were when the device came.
@@ -224,6 +233,7 @@ impl Device {
                 tpt,
                 qps,
                 stats: Stats::new(),
+                accounts <- new_mutex!(Accounts::new(), "siw_accounts"),
                 counts: Counts {
                     ucontext: Count::new(),
                     pd: Count::new(),
@@ -343,12 +353,18 @@ fn random_mac() -> [u8; 6] {
     mac
 }
 
+/// A version as libsiw takes it apart.
+fn fw_ver([major, minor, patch]: [u16; 3]) -> u64 {
+    u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch)
+}
+
 /// `query_device`.
 pub(crate) fn query(dev: &IbDevice) -> DeviceAttr {
     let mac = *dev.mac.lock();
     DeviceAttr {
         vendor_id: VENDOR_ID,
         vendor_part_id: dev.part_id,
+        fw_ver: fw_ver(VERSION),
         sys_image_guid: eui48_to_guid(mac),
         max_mr_size: u64::MAX,
         page_size_cap: PAGE_SIZE as u64,

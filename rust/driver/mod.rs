@@ -7,7 +7,7 @@
 //! Outer to inner; a rank is taken upwards only by a try-lock:
 //!
 //! 1. locks the callers hold: RTNL, uverbs, iw_cm
-//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`
+//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`, `stats::Accounts`
 //! 3. the socket lock (`lock_sock`, or held by TCP around its callbacks)
 //! 4. [`qp::Qp`]: the state machine (`fsm`), `pair` and what is in it, `link`, `path`, the reaper
 //! 5. [`qp::sq::Sq`]'s producer lock
@@ -70,6 +70,9 @@ use kernel::{
     },
 };
 
+/// Shown as the version of the firmware, which there is none of.
+pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
+
 /// The driver, as the RDMA core's operations know it.
 pub(crate) struct Siw;
 
@@ -99,18 +102,33 @@ pub(crate) struct Params {
     pub(crate) mpa_rev: u8,
     /// Ask for the peer-to-peer mode of RFC 6581 when connecting.
     pub(crate) peer_to_peer: bool,
+    /// Use FPDUs larger than a TCP segment with peers that offer it, too.
+    pub(crate) large_fpdus: bool,
+    /// The smallest message that is sent by reference.
+    pub(crate) zcopy_min: u32,
 }
 
 impl Params {
     /// Checks the values given at module load.
-    pub(crate) fn new(crc: u32, mpa_rev: u32, peer_to_peer: u32) -> Result<Self> {
-        if crc > 1 || peer_to_peer > 1 || !(1..=2).contains(&mpa_rev) {
+    pub(crate) fn new(
+        crc: u32,
+        mpa_rev: u32,
+        peer_to_peer: u32,
+        large_fpdus: u32,
+        zcopy_min: u32,
+    ) -> Result<Self> {
+        if crc > 1 || peer_to_peer > 1 || large_fpdus > 1 || !(1..=2).contains(&mpa_rev) {
             return Err(EINVAL);
         }
         Ok(Self {
             crc: crc == 1,
             mpa_rev: if mpa_rev == 1 { 1 } else { 2 },
             peer_to_peer: peer_to_peer == 1,
+            large_fpdus: large_fpdus == 1,
+            zcopy_min: match zcopy_min {
+                0 => u32::MAX,
+                min => min,
+            },
         })
     }
 }
@@ -124,7 +142,7 @@ pub(crate) struct Shared {
     /// Connection management.
     pub(crate) cm: WorkQueue,
     /// The datamovers: transmission outside of the poster's context.
-    pub(crate) movers: WorkQueue,
+    pub(crate) movers: datamover::Movers,
     /// Parent of the devices' debugfs folders.
     pub(crate) debugfs: Dir,
     module: &'static ThisModule,
@@ -135,7 +153,7 @@ impl Shared {
     fn new(module: &'static ThisModule, params: Params) -> Result<Arc<Self>> {
         let seed = [random::u32(), random::u32(), random::u32(), random::u32()];
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
-        let movers = WorkQueue::new(c"siw_tx", Kind::PerCpu)?;
+        let movers = datamover::Movers::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 stags <- crate::new_spinlock_irq!(StagGenerator::new(seed), "siw_stags"),

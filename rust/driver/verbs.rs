@@ -18,7 +18,8 @@ use super::{
     QpObj,
     QpRef,
     Siw,
-    SrqObj, //
+    SrqObj,
+    VERSION, //
 };
 use crate::kapi::rdma::{
     self,
@@ -31,6 +32,7 @@ use crate::kapi::rdma::{
     CmId,
     ConnParam,
     CqAttr,
+    Details,
     DeviceAttr,
     DmaGrant,
     Driver,
@@ -63,7 +65,7 @@ impl Driver for Siw {
     /// `RDMA_DRIVER_SIW`: libsiw serves us.
     const DRIVER_ID: u32 = abi::DRIVER_ID;
     const ABI_VERSION: u32 = abi::ABI_VERSION;
-    const PORT_COUNTERS: &'static [&'static CStr] = stats::NAMES;
+    const COUNTERS: &'static [&'static CStr] = stats::NAMES;
 
     type Data = DeviceRef;
     type Ucontext = ucontext::Ucontext;
@@ -87,12 +89,36 @@ impl Driver for Siw {
     }
 
     fn fw_version(_dev: &IbDevice, w: &mut dyn Write) -> core::fmt::Result {
-        // There is no firmware; the C driver shows this, too.
-        w.write_str("0.0.0")
+        let [major, minor, patch] = VERSION;
+        write!(w, "{major}.{minor}.{patch}")
     }
 
-    fn port_counter(dev: &IbDevice, index: usize) -> u64 {
-        dev.stats.get(index)
+    fn describe_qp(qp: &QpObj, out: &mut Details<'_>) -> Result {
+        qp::verbs::describe(qp, out)
+    }
+
+    fn describe_cq(cq: &CqObj, out: &mut Details<'_>) -> Result {
+        cq::describe(cq, out)
+    }
+
+    fn describe_mr(mr: &rdma::Mr<Self>, out: &mut Details<'_>) -> Result {
+        region::describe(mr, out)
+    }
+
+    fn counter_values(dev: &IbDevice, of: Option<u32>, values: &mut [u64]) {
+        dev.counter_values(of, values);
+    }
+
+    fn bind_counter(qp: &QpObj, id: Option<u32>) -> Result<u32> {
+        qp.dev.bind_counter(qp, id)
+    }
+
+    fn unbind_counter(qp: &QpObj) {
+        qp.dev.unbind_counter(qp);
+    }
+
+    fn close_counter(dev: &IbDevice, id: u32) {
+        dev.close_counter(id);
     }
 
     fn coming(dev: &IbDevice) {

@@ -98,6 +98,32 @@ void siw_helper_put_page(struct page *page)
 	put_page(page);
 }
 
+struct page *siw_helper_get_page_of(const void *addr)
+{
+	struct page *page = virt_to_page(addr);
+
+	get_page(page);
+	return page;
+}
+
+int siw_helper_page_refs(const struct page *page)
+{
+	/* Whoever let go of it did so before what the caller does next. */
+	return atomic_read_acquire(&page_folio(page)->_refcount);
+}
+
+/* Marks of buffers that are sent by reference */
+
+u32 siw_helper_ubuf_refs(const struct ubuf_info *ubuf)
+{
+	return refcount_read(&ubuf->refcnt);
+}
+
+void siw_helper_ubuf_put(struct ubuf_info *ubuf)
+{
+	refcount_dec(&ubuf->refcnt);
+}
+
 /* Network devices and namespaces */
 
 struct net *siw_helper_get_net(struct net *net)
@@ -438,9 +464,11 @@ u32 siw_helper_sk_unsent(const struct sock *sk)
 	return READ_ONCE(tp->write_seq) - READ_ONCE(tp->snd_una);
 }
 
-bool siw_helper_sk_memory_free(const struct sock *sk)
+int siw_helper_sk_space(const struct sock *sk)
 {
-	return sk_stream_memory_free(sk);
+	if (!sk_stream_memory_free(sk))
+		return 0;
+	return READ_ONCE(sk->sk_sndbuf) - READ_ONCE(sk->sk_wmem_queued);
 }
 
 int siw_helper_sk_sndbuf(const struct sock *sk)
@@ -501,18 +529,60 @@ void siw_helper_unlock_sock_bh(struct sock *sk)
 }
 
 /*
- * The pages are written once and never again, so TCP need not treat them as
- * shared with somebody who may change them.
+ * Whether what TCP gets by reference stays where it is until it is on the wire:
+ * sk_route_caps has SG in any case, see sk_setup_caps(), and the device layer
+ * copies for who cannot do it.
  */
-int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
-			     unsigned int nr, size_t len, bool more)
+bool siw_helper_sk_can_share(const struct sock *sk)
 {
+	const netdev_features_t csum = NETIF_F_HW_CSUM | NETIF_F_IP_CSUM |
+				       NETIF_F_IPV6_CSUM;
+	const struct net_device *dev;
+	struct dst_entry *dst;
+	bool can = false;
+
+	rcu_read_lock();
+	dst = rcu_dereference(sk->sk_dst_cache);
+	if (dst) {
+		dev = dst_dev_rcu(dst);
+		can = (dev->features & NETIF_F_SG) && (dev->features & csum) &&
+		      !(dev->flags & IFF_LOOPBACK);
+	}
+	rcu_read_unlock();
+	return can;
+}
+
+/* A few bytes, which TCP copies. */
+int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
+{
+	struct kvec vec = { .iov_base = data, .iov_len = len };
 	struct msghdr msg = {
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 
-	/* Below this a copy is cheaper than a page of its own in the skb. */
-	if (len > 512)
+	if (more)
+		msg.msg_flags |= MSG_MORE;
+	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
+	return tcp_sendmsg_locked(sk, &msg, len);
+}
+
+/*
+ * With @mark the pages belong to others who may change them once the peer has
+ * them. Without, they are written once and never again, so TCP need not treat
+ * them as shared.
+ */
+int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
+			     unsigned int nr, size_t len, bool more,
+			     struct ubuf_info *mark)
+{
+	struct msghdr msg = {
+		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
+		.msg_ubuf = mark,
+	};
+
+	if (mark)
+		msg.msg_flags |= MSG_ZEROCOPY;
+	else
 		msg.msg_flags |= MSG_SPLICE_PAGES | MSG_NO_SHARED_FRAGS;
 	if (more)
 		msg.msg_flags |= MSG_MORE;

@@ -7,7 +7,9 @@
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/vmalloc.h>
+#include <net/netlink.h>
 #include <rdma/iw_cm.h>
+#include <rdma/rdma_netlink.h>
 
 #include "siw_helpers_rdma.h"
 
@@ -39,6 +41,21 @@ struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
 	return &attrs->driver_udata;
 }
 
+struct nlattr *siw_helper_driver_nest(struct sk_buff *msg)
+{
+	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void siw_helper_nest_end(struct sk_buff *msg, struct nlattr *table)
+{
+	nla_nest_end(msg, table);
+}
+
+void siw_helper_nest_cancel(struct sk_buff *msg, struct nlattr *table)
+{
+	nla_nest_cancel(msg, table);
+}
+
 /* Connection manager */
 
 /*
@@ -53,8 +70,9 @@ bool siw_helper_kthread(void)
 }
 
 /*
- * The gate. With interrupts off, as kernel consumers may post, no softirq can
- * come in between, and local_bh_enable() may not be called.
+ * The gate. In a softirq, and with interrupts off, as kernel consumers may post,
+ * no softirq can come in between; in the latter case local_bh_enable() may not be
+ * called.
  */
 
 void siw_helper_gate_init(rwlock_t *lock)
@@ -64,7 +82,7 @@ void siw_helper_gate_init(rwlock_t *lock)
 
 static bool siw_bh_disable(void)
 {
-	if (irqs_disabled())
+	if (softirq_count() || irqs_disabled())
 		return false;
 	local_bh_disable();
 	return true;

@@ -43,6 +43,7 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
             Revision::One
         },
         crc: dev.params.crc,
+        large_fpdus: dev.params.large_fpdus,
         ird,
         ord,
         max_ird: MAX_DEPTH,

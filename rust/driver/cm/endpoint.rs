@@ -143,6 +143,11 @@ impl Inner {
             hurried: false,
         }
     }
+
+    /// Whether a deadline is set.
+    pub(super) fn is_armed(&self) -> bool {
+        self.deadline.is_some()
+    }
 }
 
 /// Who gets the events of the socket.

@@ -7,7 +7,7 @@ use iwarp::{
     error::{MpaError, TermCode},
     mpa::{Initiator, Negotiated, Reply, Request, Responder, MAX_FRAME},
     stream_tx::{Message, TxStream},
-    wire::{mpa::MIN_MULPDU, terminate::Terminate},
+    wire::{mpa::MIN_MULPDU, rdmap::MAX_HEADER, terminate::Terminate},
 };
 use kernel::prelude::*;
 
@@ -92,8 +92,12 @@ pub(super) fn send(sock: &Socket, frame: &[u8]) -> Result {
 /// failed after MPA was up.
 pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) -> Result {
     let mut stream = TxStream::new(net.crc, net.tx_markers);
-    let message = stream.begin(Message::Terminate(Terminate::bare(code)), 0);
+    let term = Terminate::bare(code);
+    let message = stream.begin(Message::Terminate(&term), 0);
     let fpdu = message.fpdu(MIN_MULPDU).ok_or(EINVAL)?;
+    let mut header = [0; MAX_HEADER as usize];
+    let header_len = message.emit(&fpdu, &mut header).ok_or(EINVAL)?;
+    let header = header.get(..header_len).ok_or(EINVAL)?;
     let trailer = fpdu.trailer(None);
     let pad = trailer
         .bytes()
@@ -102,7 +106,7 @@ pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) ->
 
     let mut out: KVec<u8> = KVec::new();
     let mut markers = stream.marker_plan(&fpdu).peekable();
-    for (at, byte) in (0u32..).zip(Iterator::chain(fpdu.header().iter(), pad)) {
+    for (at, byte) in (0u32..).zip(Iterator::chain(header.iter(), pad)) {
         if let Some(marker) = markers.next_if(|marker| marker.at == at) {
             out.extend_from_slice(&marker.bytes(), GFP_KERNEL)?;
         }

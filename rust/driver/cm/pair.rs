@@ -550,16 +550,13 @@ impl Endpoint {
         Some((pair, answer))
     }
 
-    /// The connection has ended, without an error of ours or of the peer's. A QP that has nothing to send
-    /// does not care (see the top of this file); whether that is so.
+    /// The connection has ended, without an error of ours or of the peer's. A QP that was connected without a connection manager
+    /// does not care as long as it has nothing to send (see the top of this file); whether it is such a one.
     pub(super) fn leave_alone(self: &Arc<Self>, inner: &mut Inner) -> bool {
         let Some(qp) = self.qp.as_ref().filter(|_| inner.paired) else {
             return false;
         };
         qp.peer_gone();
-        if qp.is_busy() {
-            return false;
-        }
         let end = match self.sock.state() {
             TcpState::CloseWait => End::Fin,
             _ => End::Reset,
@@ -571,9 +568,9 @@ impl Endpoint {
         }
         inner.state = State::Alone;
         qp.advance(Phase::Alone);
-        // What was posted before that has found nobody to care for it.
+        // Somebody who has posted before that has found nobody to care for it.
         if qp.is_busy() {
-            self.request_teardown(Teardown::Abort(ETIMEDOUT));
+            self.in_vain();
         }
         true
     }

@@ -31,6 +31,11 @@ const LOCAL_MS: Msecs = 1_000;
 const SETTLE_MS: u32 = 500;
 const SETTLE_PAUSE_MS: u32 = 2;
 
+/// How long a QP without a connection manager sends in vain before it knows that its peer is gone: about what the attributes
+/// of most programs are for InfiniBand. A program may be done meanwhile with what its peer has sent on other queue pairs, as
+/// `ibv_srq_pingpong` is, which sends more than it waits for.
+const VAIN_MS: Msecs = 500;
+
 /// How a connection is to end, in rising strength; of two requests the stronger wins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Teardown {
@@ -71,6 +76,8 @@ pub(super) struct Close {
     how: Option<Teardown>,
     /// First reason the connection failed.
     cause: Option<Error>,
+    /// The QP has something to send, and no peer any more.
+    vain: bool,
 }
 
 impl Close {
@@ -78,6 +85,7 @@ impl Close {
         Self {
             how: None,
             cause: None,
+            vain: false,
         }
     }
 
@@ -177,10 +185,22 @@ impl Endpoint {
         true
     }
 
+    /// The QP has something to send, and no peer any more. Any context.
+    pub(crate) fn in_vain(self: &Arc<Self>) {
+        self.close.lock().vain = true;
+        self.wake();
+    }
+
     /// The QP has lost its peer; look whether it is time for it to know.
     pub(super) fn turn_alone(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if self.teardown_asked().is_some() {
+        let (asked, vain) = {
+            let close = self.close.lock();
+            (close.how.is_some(), close.vain)
+        };
+        if asked || self.expired(inner) {
             self.finish(inner, End::Drained);
+        } else if vain && !inner.is_armed() {
+            self.arm(inner, VAIN_MS);
         }
         false
     }
@@ -189,6 +209,9 @@ impl Endpoint {
     fn settle(&self) {
         // Somebody else may be at it, or have it queued.
         context::poll(SETTLE_MS, SETTLE_PAUSE_MS, || {
+            if let Some(qp) = self.qp.as_ref() {
+                qp.receive_here();
+            }
             self.sock.run_data_ready();
             self.teardown_asked().is_some() || !self.unread()
         });

@@ -1,19 +1,99 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datamovers: what transmits when the poster cannot, or has used up its turn.
+//! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is too much at once.
 //!
-//! They are the workers of a per-CPU queue. A QP is queued there at most once, by the transmit token; when its turn is over and there is
-//! more to send it goes to the end of the queue, so QPs of a CPU take turns. A QP that waits for space is not queued at all.
+//! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is over and there is more to send it goes to
+//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::tx_share`). A QP that waits for space is not queued at
+//! all. Work that is queued for a CPU that goes offline is done by others.
 
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::context;
 use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::wq::{Kind, WorkQueue};
 use crate::new_spinlock_irq;
+use kernel::cpu::nr_cpu_ids;
 use kernel::impl_has_work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::workqueue::{new_work, Work, WorkItem};
+
+/// The datamovers of all CPUs.
+pub(crate) struct Movers {
+    queue: WorkQueue,
+    lanes: KVec<Lane>,
+    /// QPs that wait for a turn, of whatever CPU.
+    waiting: Atomic<u32>,
+}
+
+/// What there is to know of the mover of one CPU.
+struct Lane {
+    /// QPs that wait for a turn.
+    waiting: Atomic<u32>,
+    /// Turns given; wraps.
+    turns: Atomic<u32>,
+}
+
+/// Who else would transmit on a CPU.
+pub(crate) struct Others {
+    /// How many wait for the mover.
+    pub(crate) waiting: u32,
+    /// Turns the mover has given.
+    pub(crate) turns: u32,
+}
+
+impl Movers {
+    pub(crate) fn new() -> Result<Self> {
+        let mut lanes = KVec::with_capacity(nr_cpu_ids() as usize, GFP_KERNEL)?;
+        for _ in 0..nr_cpu_ids() {
+            let lane = Lane {
+                waiting: Atomic::new(0),
+                turns: Atomic::new(0),
+            };
+            lanes.push(lane, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            queue: WorkQueue::new(c"siw_tx", Kind::PerCpu)?,
+            lanes,
+            waiting: Atomic::new(0),
+        })
+    }
+
+    /// Who waits for the mover of this CPU; `None` if nobody does.
+    pub(crate) fn others(&self) -> Option<Others> {
+        // The usual case costs one look at a word that hardly ever changes.
+        if self.waiting.load(Relaxed) == 0 {
+            return None;
+        }
+        let lane = self.lanes.get(context::cpu() as usize)?;
+        let others = Others {
+            waiting: lane.waiting.load(Relaxed),
+            turns: lane.turns.load(Relaxed),
+        };
+        (others.waiting != 0).then_some(others)
+    }
+
+    /// Waits until all that is queued now has run. Sleeps.
+    pub(crate) fn flush(&self) {
+        self.queue.flush();
+    }
+
+    fn joined(&self, cpu: u32) {
+        self.waiting.fetch_add(1, Relaxed);
+        if let Some(lane) = self.lanes.get(cpu as usize) {
+            lane.waiting.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn left(&self, cpu: u32) {
+        self.waiting.fetch_sub(1, Relaxed);
+        if let Some(lane) = self.lanes.get(cpu as usize) {
+            lane.waiting.fetch_sub(1, Relaxed);
+            lane.turns.fetch_add(1, Relaxed);
+        }
+    }
+}
 
 /// The work item of a QP. It keeps the QP alive only while it is queued.
 #[pin_data]
@@ -21,7 +101,13 @@ pub(crate) struct Mover {
     #[pin]
     work: Work<Self>,
     #[pin]
-    qp: SpinLockIrq<Option<QpRef>>,
+    queued: SpinLockIrq<Option<Queued>>,
+}
+
+/// A QP in the queue of a CPU.
+struct Queued {
+    qp: QpRef,
+    cpu: u32,
 }
 
 impl_has_work! {
@@ -33,7 +119,7 @@ impl Mover {
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_work!("siw_tx"),
-                qp <- new_spinlock_irq!(None),
+                queued <- new_spinlock_irq!(None),
             }),
             GFP_KERNEL,
         )
@@ -44,20 +130,32 @@ impl WorkItem for Mover {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let qp = this.qp.lock().take();
-        if let Some(qp) = qp {
+        let queued = this.queued.lock().take();
+        if let Some(Queued { qp, cpu }) = queued {
+            qp.dev.shared.movers.left(cpu);
             qp.run_mover();
         }
     }
 }
 
 impl QpObj {
-    /// Puts the QP at the end of the queue of this CPU, where its data is warm. Only with the token in state "queued".
-    pub(crate) fn enqueue_mover(&self) {
-        let mover = self.stream.mover.clone();
-        let old = mover.qp.lock().replace(ARef::from(self));
-        drop(old);
+    /// Puts the QP at the end of the queue of `cpu`, unless it is in a queue. Any context.
+    pub(crate) fn enqueue_mover(&self, cpu: u32) {
+        let movers = &self.dev.shared.movers;
+        let mover = &self.stream.mover;
+        {
+            let mut queued = mover.queued.lock();
+            // Whoever put it there is about to queue it, or has done so; and it has not run yet.
+            if queued.is_some() {
+                return;
+            }
+            *queued = Some(Queued {
+                qp: ARef::from(self),
+                cpu,
+            });
+            movers.joined(cpu);
+        }
         // It was not queued, so this cannot be refused.
-        let _ = self.dev.shared.movers.enqueue_on(context::cpu(), mover);
+        let _ = movers.queue.enqueue_on(cpu, mover.clone());
     }
 }

@@ -5,13 +5,14 @@
 //! Payload is copied once, into the private pages that TCP will send from, and the CRC is taken over that copy. A consumer that changes
 //! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so.
 //!
-//! Sending by reference instead would start here: [`encode`] is the only place that knows how payload gets into the stream.
+//! Large messages of the SQ may be sent from where they are instead: the consumer leaves them alone until the work request completes.
 
-use super::Sgl;
+use super::{List, Sgl, MAX_SGE};
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::TxBuf;
-use iwarp::access::AccessError;
-use iwarp::stream_tx::{Fpdu, MarkerPlan, TxStream};
+use iwarp::access::{AccessError, Need};
+use iwarp::stream_tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
+use kernel::page::PAGE_SIZE;
 
 /// What became of an FPDU.
 pub(crate) enum Encoded {
@@ -23,21 +24,25 @@ pub(crate) enum Encoded {
     Denied(AccessError),
 }
 
-/// Appends `fpdu` to `buf`. `copy` puts its payload into the slice it is given.
+/// Appends `fpdu` of `msg` to `buf`. `copy` puts its payload into the slice it is given.
+#[inline]
 pub(crate) fn encode(
     buf: &mut TxBuf,
     stream: &TxStream,
+    msg: &TxMessage<'_>,
     fpdu: &Fpdu,
     copy: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
 ) -> Encoded {
     let plain = fpdu.stream_len() as usize;
-    let plan = stream.marker_plan(fpdu);
-    let shift = 4usize.saturating_mul(plan.clone().count());
+    let shift = match stream.markers() {
+        true => 4usize.saturating_mul(stream.marker_plan(fpdu).count()),
+        false => 0,
+    };
     let total = plain.saturating_add(shift);
     let Some(out) = buf.reserve(total) else {
         return Encoded::NoRoom;
     };
-    match fill(out, shift, plan, stream.crc(), fpdu, copy) {
+    match fill(out, shift, stream, msg, fpdu, copy) {
         Some(Ok(())) => {
             buf.commit(total);
             Encoded::Done(total)
@@ -48,40 +53,43 @@ pub(crate) fn encode(
     }
 }
 
+#[inline]
 fn fill(
     out: &mut [u8],
     shift: usize,
-    plan: MarkerPlan,
-    crc: bool,
+    stream: &TxStream,
+    msg: &TxMessage<'_>,
     fpdu: &Fpdu,
     copy: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
 ) -> Option<Result<(), AccessError>> {
     // With markers the FPDU is built at the end of the space, and its parts are then moved down between them.
     let body = out.get_mut(shift..)?;
-    let header = fpdu.header();
-    let (head, rest) = body.split_at_mut_checked(header.len())?;
-    head.copy_from_slice(header);
+    let (head, rest) = body.split_at_mut_checked(usize::from(fpdu.header_len()))?;
+    msg.emit(fpdu, head)?;
     let (payload, trailer) = rest.split_at_mut_checked(usize::from(fpdu.payload().1))?;
     if !payload.is_empty() {
         if let Err(denied) = copy(payload) {
             return Some(Err(denied));
         }
     }
-    trailer.fill(0);
-    if shift != 0 {
-        spread(out, shift, plan)?;
+    match trailer {
+        [a, b, c, d] => (*a, *b, *c, *d) = (0, 0, 0, 0),
+        padded => padded.fill(0),
     }
-    if crc {
-        let (covered, field) = out.split_at_mut_checked(out.len().checked_sub(4)?)?;
+    if shift != 0 {
+        spread(out, shift, stream.marker_plan(fpdu))?;
+    }
+    if stream.crc() {
+        let (covered, field) = out.split_last_chunk_mut()?;
         let mut crc = Crc32c::new();
         crc.update(covered);
-        field.copy_from_slice(&crc.finish());
+        *field = crc.finish();
     }
     Some(Ok(()))
 }
 
 /// Puts the markers in (RFC 5044 4.3): `out[shift..]` is the FPDU without them.
-#[inline(never)]
+#[cold]
 fn spread(out: &mut [u8], shift: usize, plan: MarkerPlan) -> Option<()> {
     let (mut from, mut to) = (shift, 0usize);
     for marker in plan {
@@ -100,7 +108,101 @@ fn spread(out: &mut [u8], shift: usize, plan: MarkerPlan) -> Option<()> {
     Some(())
 }
 
+/// Appends `fpdu`, which has payload and gets no markers, to `buf`. The payload is what comes next of `sges`, and stays where it is.
+pub(crate) fn encode_shared(
+    buf: &mut TxBuf,
+    stream: &TxStream,
+    msg: &TxMessage<'_>,
+    fpdu: &Fpdu,
+    sges: &mut Sgl,
+) -> Encoded {
+    let header = usize::from(fpdu.header_len());
+    let payload = usize::from(fpdu.payload().1);
+    let total = fpdu.stream_len() as usize;
+    let trailer = total.saturating_sub(header).saturating_sub(payload);
+    // Header, trailer, and pages, of which the first and the last of each element may be used in part.
+    let runs = payload.div_ceil(PAGE_SIZE).saturating_add(2 * MAX_SGE + 2);
+    if !buf.can_share(runs) {
+        return Encoded::NoRoom;
+    }
+    let Some(head) = buf
+        .reserve(header.saturating_add(trailer))
+        .and_then(|out| out.get_mut(..header))
+    else {
+        return Encoded::NoRoom;
+    };
+    if msg.emit(fpdu, head).is_none() {
+        return Encoded::NoRoom;
+    }
+    let mut crc = stream.crc().then(Crc32c::new);
+    if let Some(crc) = &mut crc {
+        crc.update(head);
+    }
+    let mark = buf.mark();
+    buf.commit_shared(header);
+    if let Err(denied) = sges.share(payload, buf, crc.as_mut()) {
+        buf.unshare(mark);
+        return Encoded::Denied(denied);
+    }
+    // There was room for it together with the header.
+    let Some(tail) = buf.reserve(trailer) else {
+        buf.unshare(mark);
+        return Encoded::Denied(AccessError::Bounds);
+    };
+    tail.fill(0);
+    if let (Some(mut crc), Some(at)) = (crc, trailer.checked_sub(4)) {
+        if let Some((pad, field)) = tail.split_at_mut_checked(at) {
+            crc.update(pad);
+            field.copy_from_slice(&crc.finish());
+        }
+    }
+    buf.commit_shared(trailer);
+    Encoded::Done(total)
+}
+
 impl Sgl {
+    /// Whether all of it can be sent by [`encode_shared`].
+    pub(crate) fn can_share(&self) -> bool {
+        self.pieces
+            .iter()
+            .flatten()
+            .all(|piece| piece.mem.can_share())
+    }
+
+    /// Has `buf` send the next `len` bytes by reference, and `crc` go over them.
+    fn share(
+        &mut self,
+        len: usize,
+        buf: &mut TxBuf,
+        mut crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessError> {
+        self.walk(len, |mem, addr, _, n| {
+            mem.share(addr, n, buf, crc.as_deref_mut())
+        })
+    }
+
+    /// Copies a whole message out of `list`: as much as there is room for in `dst`.
+    pub(crate) fn gather_all(
+        &mut self,
+        list: &List<'_>,
+        dst: &mut [u8],
+    ) -> Result<(), AccessError> {
+        if let [sge] = list.sges {
+            if dst.len() > sge.len as usize {
+                return Err(AccessError::Bounds);
+            }
+            let access = list.access(sge, Need::LocalRead);
+            let tpt = &list.dev.tpt;
+            return tpt.access(&access, &mut self.last, |memory, offset| {
+                memory.read(offset, dst)
+            });
+        }
+        self.load(list, Need::LocalRead)?;
+        let gathered = self.gather(dst);
+        self.clear();
+        gathered
+    }
+
     /// Copies the next `dst.len()` bytes out.
     pub(crate) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
         self.walk(dst.len(), |mem, addr, at, n| {

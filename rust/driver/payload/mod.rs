@@ -4,11 +4,12 @@
 //!
 //! [`Sgl`] is a scatter/gather list whose entries have been checked and resolved, with a cursor. Resolving keeps the pages of a region,
 //! not its validity: every copy asks the region's gate again, so nothing is read or written through an STag that has been invalidated.
+//! A message that is moved as a whole is not resolved first: what it needs of a region is checked, and copied, in one pass through the gate.
 
 mod gather;
 mod place;
 
-pub(crate) use gather::{encode, Encoded};
+pub(crate) use gather::{encode, encode_shared, Encoded};
 
 use crate::driver::device::Device;
 use crate::driver::tpt::entry::{LastEntry, MemRef};
@@ -18,6 +19,27 @@ use iwarp::stag::Stag;
 
 /// Most elements of a list, as libsiw has it.
 pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;
+
+/// A list that has not been looked at yet, and who wants to use it.
+pub(crate) struct List<'a> {
+    pub(crate) dev: &'a Device,
+    pub(crate) pd: PdId,
+    pub(crate) qpn: u32,
+    pub(crate) sges: &'a [Sge],
+}
+
+impl List<'_> {
+    fn access(&self, sge: &Sge, need: Need) -> Access {
+        Access {
+            stag: Stag(sge.lkey),
+            to: sge.addr,
+            len: u64::from(sge.len),
+            need,
+            pd: self.pd,
+            qp: self.qpn,
+        }
+    }
+}
 
 struct Piece {
     mem: MemRef,
@@ -46,46 +68,25 @@ impl Sgl {
         }
     }
 
-    /// Takes the place of the current list: resolves all of `sges`, or nothing if one of them fails.
+    /// Takes the place of the current list: resolves all of `list`, or nothing if an element of it fails.
     ///
     /// Elements of length 0 are not looked at.
-    pub(crate) fn load(
-        &mut self,
-        dev: &Device,
-        pd: PdId,
-        qpn: u32,
-        sges: &[Sge],
-        need: Need,
-    ) -> Result<u32, AccessError> {
+    pub(crate) fn load(&mut self, list: &List<'_>, need: Need) -> Result<(), AccessError> {
         self.clear();
-        let loaded = self.try_load(dev, pd, qpn, sges, need);
+        let loaded = self.try_load(list, need);
         if loaded.is_err() {
             self.clear();
         }
         loaded
     }
 
-    fn try_load(
-        &mut self,
-        dev: &Device,
-        pd: PdId,
-        qpn: u32,
-        sges: &[Sge],
-        need: Need,
-    ) -> Result<u32, AccessError> {
-        let used = sges.iter().filter(|sge| sge.len != 0);
+    fn try_load(&mut self, list: &List<'_>, need: Need) -> Result<(), AccessError> {
+        let used = list.sges.iter().filter(|sge| sge.len != 0);
         let mut pieces = self.pieces.iter_mut();
         for sge in used {
             let piece = pieces.next().ok_or(AccessError::Length)?;
-            let access = Access {
-                stag: Stag(sge.lkey),
-                to: sge.addr,
-                len: u64::from(sge.len),
-                need,
-                pd,
-                qp: qpn,
-            };
-            let mem = dev.tpt.resolve(&access, &mut self.last)?;
+            let access = list.access(sge, need);
+            let mem = list.dev.tpt.resolve(&access, &mut self.last)?;
             self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
             *piece = Some(Piece {
                 mem,
@@ -93,12 +94,7 @@ impl Sgl {
                 len: sge.len,
             });
         }
-        Ok(self.len)
-    }
-
-    /// Bytes in all.
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+        Ok(())
     }
 
     /// Lets go of the memory.

@@ -4,11 +4,35 @@
 //!
 //! Bytes go straight from the socket buffer to the consumer's pages. The CRC is not taken from there: the consumer may write to them too.
 
-use super::Sgl;
+use super::{List, Sgl};
 use crate::kapi::net::Skb;
-use iwarp::access::AccessError;
+use iwarp::access::{AccessError, Need};
 
 impl Sgl {
+    /// Places a whole message in `list`, which it fits in: `len` bytes of `skb` from `off` on.
+    pub(crate) fn scatter_all(
+        &mut self,
+        list: &List<'_>,
+        skb: &Skb<'_>,
+        off: usize,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        if let [sge] = list.sges {
+            if len > sge.len as usize {
+                return Err(AccessError::Bounds);
+            }
+            let access = list.access(sge, Need::LocalWrite);
+            let tpt = &list.dev.tpt;
+            return tpt.access(&access, &mut self.last, |memory, offset| {
+                memory.write_from_skb(offset, len, skb, off)
+            });
+        }
+        self.load(list, Need::LocalWrite)?;
+        let placed = self.scatter(skb, off, len);
+        self.clear();
+        placed
+    }
+
     /// Places `len` bytes of `skb` from `off` on at the cursor.
     pub(crate) fn scatter(
         &mut self,

@@ -85,7 +85,7 @@ impl QpObj {
         // What was in progress, the first time. It goes before the queues, and its memory is let go of.
         let tx = self.stream.tx.take();
         let rx = self.stream.rx.take();
-        self.retire_all();
+        self.retire_all(tx.as_ref().map_or(u32::MAX, |tx| tx.socket().unsent()));
         self.stream.clear_reads();
         drop(tx);
         self.flush_sq();
@@ -126,7 +126,7 @@ impl QpObj {
                 Ok(true) => (next.id(), next.op.wc()),
                 Err(bad) => (bad.id, bad.op),
             };
-            self.dev.stats.inc(Counter::Flushed);
+            self.stats.inc(Counter::Flushed);
             let wr = Wr {
                 id,
                 op,
@@ -148,7 +148,7 @@ impl QpObj {
     }
 
     fn flush_recv(&self, id: u64) {
-        self.dev.stats.inc(Counter::Flushed);
+        self.stats.inc(Counter::Flushed);
         self.complete_recv(id, WcStatus::WrFlushErr, 0, false, None);
     }
 }

@@ -7,19 +7,28 @@
 
 use super::state::Phase;
 use super::tx::{TxCtx, Wire};
-use crate::driver::cm::Teardown;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::context;
 use crate::kapi::net::{RxSock, SockView};
 use iwarp::tx_owner::{self, Action, Leave, Wake};
+use iwarp::tx_share::Share;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 
-/// Bytes a turn may take: in process context, and where others have to wait for us.
+/// Bytes a turn may take if no other QP waits for one: in process context, and where others have to wait for us.
 const TURN: usize = 256 * 1024;
 const SHORT_TURN: usize = 128 * 1024;
+
+/// A turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Given by a datamover, not taken on the spot.
+    by_mover: bool,
+    /// Its limit in bytes, if nobody waits.
+    limit: usize,
+}
 
 /// Who has posted.
 #[derive(Clone, Copy)]
@@ -48,7 +57,7 @@ impl QpObj {
             Phase::Alone => {
                 let link = self.link.lock().clone();
                 if let Some(ep) = link {
-                    ep.request_teardown(Teardown::Abort(ETIMEDOUT));
+                    ep.in_vain();
                 }
                 return;
             }
@@ -57,9 +66,11 @@ impl QpObj {
         }
         if self.try_own(Wake::Post, true) {
             match who {
-                Kick::Poster => self.run_in_process(TURN),
+                Kick::Poster => self.run_in_process(false),
                 Kick::KernelPoster => self.run_in_atomic(),
             }
+        } else {
+            self.stream.home.store(context::cpu(), Relaxed);
         }
     }
 
@@ -77,7 +88,7 @@ impl QpObj {
     pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
-                self.transmit(tx, sk, SHORT_TURN);
+                self.transmit(tx, sk, Turn::direct(SHORT_TURN));
             }
         }
     }
@@ -86,21 +97,26 @@ impl QpObj {
     pub(crate) fn tx_space(&self, sk: &SockView) {
         // Waking for every acknowledged segment would be a lot of turns with little to send. Until there is a good part of the buffer
         // free the flag stays set, and we are asked again at the next ACK.
-        let enough = sk.wspace() >= sk.sndbuf() / 4 || sk.wmem_queued() == 0;
-        if enough && sk.memory_free() {
-            sk.clear_nospace();
+        let space = sk.space();
+        let enough = space >= sk.sndbuf() / 4 || sk.wmem_queued() == 0;
+        self.await_acks(sk);
+        if enough && space != 0 {
+            if !self.stream.retire.awaits_ack() {
+                sk.clear_nospace();
+            }
             self.wake_mover(Wake::Space);
         }
     }
 
     /// A datamover's turn.
     pub(crate) fn run_mover(&self) {
-        self.dev.stats.inc(Counter::MoverRuns);
+        self.receive_on();
         if self.stream.starved.xchg(false, Full) {
             context::msleep(1);
         }
         if let Action::Run = self.stream.step(tx_owner::take) {
-            self.run_in_process(TURN);
+            self.stats.inc(Counter::MoverRuns);
+            self.run_in_process(true);
         }
     }
 
@@ -115,7 +131,10 @@ impl QpObj {
         match self.stream.step(|word| tx_owner::kick(word, wake, direct)) {
             Action::Run => true,
             Action::Enqueue => {
-                self.enqueue_mover();
+                if let Wake::Space = wake {
+                    self.stats.inc(Counter::TxResumed);
+                }
+                self.enqueue_mover(self.stream.home.load(Relaxed));
                 false
             }
             _ => false,
@@ -135,9 +154,13 @@ impl QpObj {
     }
 
     /// Transmits with the socket locked. Token held; sleeps.
-    fn run_in_process(&self, turn: usize) {
+    fn run_in_process(&self, by_mover: bool) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
+        let turn = Turn {
+            by_mover,
+            limit: TURN,
+        };
         self.transmit(tx, &mut sock.lock(), turn);
     }
 
@@ -147,9 +170,10 @@ impl QpObj {
         let sock = tx.socket();
         let locked = sock.try_lock_bh();
         match locked {
-            Some(mut sk) => self.transmit(tx, &mut sk, SHORT_TURN),
+            Some(mut sk) => self.transmit(tx, &mut sk, Turn::direct(SHORT_TURN)),
             None => {
                 self.stream.tx.put(tx);
+                self.leave_direct(Leave::Budget);
                 self.release(Leave::Budget);
             }
         }
@@ -157,21 +181,72 @@ impl QpObj {
 
     /// The owner's run. The token is given back with the socket still locked, so that `write_space` cannot fall between the last look at
     /// the space and the release.
-    fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, mut turn: usize) {
+    fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
+        let (mut left, charged) = self.begin_turn(&mut tx.share, turn);
         loop {
-            let why = match tx.run(self, sk, &mut turn) {
+            let resumed = core::mem::take(&mut tx.paused);
+            let (before, accepted) = (left, tx.accepted());
+            let why = match left {
+                0 => Leave::Budget,
+                _ => tx.run(self, sk, &mut left),
+            };
+            let why = match why {
                 // A note may have been left; its answer is for the next turn.
-                Leave::Idle | Leave::Blocked if turn == 0 => Leave::Budget,
+                Leave::Idle | Leave::Blocked if left == 0 => Leave::Budget,
                 why => why,
             };
+            if charged {
+                tx.share.charge(before.saturating_sub(left));
+            }
+            tx.turns = tx.turns.wrapping_add(1);
+            self.stream.turns.store(tx.turns, Relaxed);
+            self.stream.sent.store(tx.accepted(), Relaxed);
+            if let Leave::Space = why {
+                tx.paused = true;
+                if resumed && accepted == tx.accepted() {
+                    self.stats.inc(Counter::TxResumedInVain);
+                }
+            }
             self.stream.tx.put(tx);
+            if !turn.by_mover {
+                self.leave_direct(why);
+            }
             if !self.release(why) {
                 return;
             }
             match self.own_tx() {
-                Some(again) => tx = again,
+                Some(again) => {
+                    tx = again;
+                    tx.paused = false;
+                }
                 None => return,
             }
+        }
+    }
+
+    #[inline]
+    /// How many bytes may be sent, and whether they are charged, as others wait.
+    fn begin_turn(&self, share: &mut Share, turn: Turn) -> (usize, bool) {
+        if !turn.by_mover {
+            self.stats.inc(Counter::TxDirect);
+        }
+        let Some(others) = self.dev.shared.movers.others() else {
+            return (turn.limit, false);
+        };
+        let credit = match turn.by_mover {
+            true => share.turn(others.turns),
+            false => share.direct(others.turns, others.waiting),
+        };
+        (turn.limit.min(credit as usize), true)
+    }
+
+    /// Who transmitted on the spot leaves; a datamover on his CPU may have to go on.
+    fn leave_direct(&self, why: Leave) {
+        if matches!(why, Leave::Budget | Leave::Space) {
+            self.stream.home.store(context::cpu(), Relaxed);
+        }
+        if let Leave::Budget = why {
+            self.stats.inc(Counter::TxDelegated);
         }
     }
 
@@ -180,10 +255,25 @@ impl QpObj {
         match self.stream.step(|word| tx_owner::leave(word, why)) {
             Action::Again => true,
             Action::Enqueue => {
-                self.enqueue_mover();
+                self.enqueue_mover(self.stream.home.load(Relaxed));
+                false
+            }
+            Action::Released => {
+                if let Leave::Space = why {
+                    self.stats.inc(Counter::TxPaused);
+                }
                 false
             }
             _ => false,
+        }
+    }
+}
+
+impl Turn {
+    fn direct(limit: usize) -> Self {
+        Self {
+            by_mover: false,
+            limit,
         }
     }
 }

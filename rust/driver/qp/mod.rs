@@ -24,6 +24,7 @@ use super::{
         Pair, //
     },
     device::Counted,
+    stats::Stats,
     CqRef,
     DeviceRef, //
 };
@@ -90,6 +91,10 @@ pub(crate) struct Qp {
     depths: Atomic<u32>,
     cap: QpCap,
     sig_all: bool,
+    /// What it has counted and is not booked elsewhere yet.
+    pub(crate) stats: Stats,
+    /// The counter of the core it counts for; 0: the port.
+    pub(crate) account: Atomic<u32>,
     /// The device.
     pub(crate) dev: DeviceRef,
     _counted: Counted,

@@ -2,20 +2,25 @@
 
 //! Retirement: work requests of the SQ complete in the order they were posted.
 //!
-//! Every work request taken from the SQ gets an entry, in order, before anything of it is sent. The head leaves, and posts its CQE if it
-//! is signalled or failed, once TCP has accepted its last byte and, for a Read, the response is in place. Later ones wait behind it: the
+//! Every work request taken from the SQ gets an entry, in order, before anything of it is sent (but for one that is alone, see `tx`). The
+//! head leaves, and posts its CQE if it is signalled or failed, once `iwarp::retire` says so: when TCP has accepted its last byte, or the
+//! peer has acknowledged that if it is sent by reference, and when the response of a Read is in place. Later ones wait behind it: the
 //! completion of a Send tells the consumer that the Reads before it are done as well (RFC 5040 5.5, rule 15).
 //!
-//! A zero copy entry will also wait for the peer's ACK; the place for that is [`Entry::is_done`].
+//! What is acknowledged is looked at under the socket lock: after each handoff, whenever data comes in, and, as long as something waits
+//! for it, for each ACK, of which `write_space` tells while we ask for space.
 
 use super::ring::Ring;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::QpObj;
+use crate::kapi::net::SockView;
 use crate::kapi::sync::SpinLockIrq;
 use crate::{kapi::trace, new_spinlock_irq};
 use iwarp::error::WcStatus;
+use iwarp::retire::{self, may_retire, Progress};
+use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 
 /// What the completion of a work request says.
 pub(super) struct Wr {
@@ -27,24 +32,21 @@ pub(super) struct Wr {
 
 struct Entry {
     wr: Wr,
-    /// Stream position of its last byte; `u64::MAX` until all of it is encoded.
-    end: u64,
-    /// The response of this Read is still to come.
-    reading: bool,
+    /// What it waits for.
+    hold: retire::Entry,
     /// How it failed.
     failed: Option<WcStatus>,
 }
 
 impl Entry {
-    fn is_done(&self, accepted: u64) -> bool {
-        self.failed.is_some() || (self.end <= accepted && !self.reading)
+    fn is_done(&self, progress: &Progress) -> bool {
+        self.failed.is_some() || may_retire(&self.hold, progress)
     }
 }
 
 struct Fifo {
     ring: Ring<Entry>,
-    /// Stream bytes TCP has accepted.
-    accepted: u64,
+    progress: Progress,
     /// A work request has failed, so those behind it can only be flushed.
     broken: bool,
     /// Somebody is posting; he looks at the head again before he leaves, so everybody else may go.
@@ -56,8 +58,11 @@ struct Fifo {
 pub(super) struct Retire {
     #[pin]
     fifo: SpinLockIrq<Fifo>,
-    /// Entries in the FIFO, to look at without its lock.
+    /// Entries in the FIFO, to look at without its lock, and how many of them are sent by reference.
     len: Atomic<u32>,
+    shared: Atomic<u32>,
+    /// There are none, and the completions of all that there were have been posted, and none had failed.
+    quiet: Atomic<bool>,
     limit: u32,
 }
 
@@ -69,11 +74,13 @@ impl Retire {
         try_pin_init!(Self {
             fifo <- new_spinlock_irq!(Fifo {
                 ring: Ring::new(limit)?,
-                accepted: 0,
+                progress: Progress::new(),
                 broken: false,
                 busy: false,
             }),
             len: Atomic::new(0),
+            shared: Atomic::new(0),
+            quiet: Atomic::new(true),
             limit,
         })
     }
@@ -81,8 +88,9 @@ impl Retire {
     /// A new stream: positions count from zero again.
     pub(super) fn restart(&self) {
         let mut fifo = self.fifo.lock();
-        fifo.accepted = 0;
+        fifo.progress = Progress::new();
         fifo.broken = false;
+        self.quiet.store(fifo.ring.is_empty(), Relaxed);
     }
 
     /// Whether there is no room. If there is, only a [`Self::push`] changes that.
@@ -94,8 +102,18 @@ impl Retire {
         self.len() == 0
     }
 
+    /// Whether all that was pushed has completed, and well. If so, only a [`Self::push`] changes that.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet.load(Acquire)
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.len.load(Relaxed)
+    }
+
+    /// Whether something waits for the peer to acknowledge it, or will.
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.shared.load(Relaxed) != 0
     }
 
     /// Appends a work request; `None` when full.
@@ -103,11 +121,15 @@ impl Retire {
         let mut fifo = self.fifo.lock();
         let seq = fifo.ring.push(Entry {
             wr,
-            end: u64::MAX,
-            reading: false,
+            hold: retire::Entry {
+                end: u64::MAX,
+                by_reference: false,
+                reading: false,
+            },
             failed: None,
         });
         self.len.store(fifo.ring.len(), Relaxed);
+        self.quiet.store(false, Relaxed);
         seq.ok()
     }
 
@@ -121,23 +143,29 @@ impl Retire {
     pub(super) fn reading(&self, seq: u32, bytes: u32) {
         self.with(seq, |e| {
             e.wr.bytes = bytes;
-            e.reading = true;
+            e.hold.reading = true;
         });
+    }
+
+    /// Payload of `seq` goes to TCP by reference. Before any of it does.
+    pub(super) fn share(&self, seq: u32) {
+        self.with(seq, |e| e.hold.by_reference = true);
+        self.shared.fetch_add(1, Relaxed);
     }
 
     /// All of `seq`, with `bytes` bytes of payload, is encoded; its last byte ends at stream position `end`.
     pub(super) fn encoded(&self, seq: u32, bytes: u32, end: u64) {
         self.with(seq, |e| {
-            if !e.reading {
+            if !e.hold.reading {
                 e.wr.bytes = bytes;
             }
-            e.end = end;
+            e.hold.end = end;
         });
     }
 
     /// The response of Read `seq` has been placed.
     pub(super) fn read_done(&self, seq: u32) {
-        self.with(seq, |e| e.reading = false);
+        self.with(seq, |e| e.hold.reading = false);
     }
 
     /// `seq` failed.
@@ -148,31 +176,32 @@ impl Retire {
     /// Whatever is not done fails with a flush. The stream must have been stopped.
     fn flush(&self) {
         let mut fifo = self.fifo.lock();
-        let accepted = fifo.accepted;
+        let progress = fifo.progress;
         fifo.ring.for_each(|e| {
-            if !e.is_done(accepted) {
+            if !e.is_done(&progress) {
                 e.failed = Some(WcStatus::WrFlushErr);
             }
         });
     }
 
-    /// Posts what is done, in order. One poster at a time, or order would be lost between the lock and the CQ.
-    fn run(&self, accepted: Option<u64>, mut post: impl FnMut(&Wr, WcStatus)) {
+    /// Posts what is done, in order, after `news`. One poster at a time, or order would be lost between the lock and the CQ.
+    fn run(&self, news: impl FnOnce(&mut Progress), mut post: impl FnMut(&Wr, WcStatus)) {
         let mut fifo = self.fifo.lock();
-        if let Some(upto) = accepted {
-            fifo.accepted = upto;
-        }
+        news(&mut fifo.progress);
         if fifo.busy {
             return;
         }
         fifo.busy = true;
         loop {
-            let accepted = fifo.accepted;
-            if !fifo.ring.front().is_some_and(|e| e.is_done(accepted)) {
+            let progress = fifo.progress;
+            if !fifo.ring.front().is_some_and(|e| e.is_done(&progress)) {
                 break;
             }
             let Some(entry) = fifo.ring.pop() else { break };
             self.len.store(fifo.ring.len(), Relaxed);
+            if entry.hold.by_reference {
+                self.shared.fetch_sub(1, Relaxed);
+            }
             let status = match entry.failed {
                 Some(status) => status,
                 None if fifo.broken => WcStatus::WrFlushErr,
@@ -186,6 +215,9 @@ impl Retire {
             }
         }
         fifo.busy = false;
+        if fifo.ring.is_empty() && !fifo.broken {
+            self.quiet.store(true, Release);
+        }
     }
 }
 
@@ -194,18 +226,42 @@ impl QpObj {
     pub(super) fn retire(&self) {
         self.stream
             .retire
-            .run(None, |wr, status| self.complete_send(wr, status));
+            .run(|_| {}, |wr, status| self.complete_send(wr, status));
     }
 
     /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`.
     pub(super) fn retire_upto(&self, upto: u64) {
-        self.stream
-            .retire
-            .run(Some(upto), |wr, status| self.complete_send(wr, status));
+        self.stream.retire.run(
+            |progress| progress.handed(upto),
+            |wr, status| self.complete_send(wr, status),
+        );
     }
 
-    /// Fails whatever the FIFO still holds, in order. The stream must have been stopped.
-    pub(super) fn retire_all(&self) {
+    /// As [`Self::retire`], now that the peer has acknowledged all but `queued` bytes. With the socket locked, as it is while the owner of
+    /// the token fills the FIFO and looks whether it is full; or after the end.
+    pub(super) fn retire_acked(&self, queued: u32) {
+        let retire = &self.stream.retire;
+        let crowded = retire.is_full();
+        retire.run(
+            |progress| progress.queued(queued),
+            |wr, status| self.complete_send(wr, status),
+        );
+        if crowded && !retire.is_full() {
+            self.wake_mover(Wake::Unblock);
+        }
+    }
+
+    /// Looks at what the peer has acknowledged, if something waits for that, and has TCP tell when there is more.
+    pub(super) fn await_acks(&self, sk: &SockView) {
+        if self.stream.retire.awaits_ack() {
+            sk.set_nospace();
+            self.retire_acked(sk.unacked());
+        }
+    }
+
+    /// Fails whatever the FIFO still holds, in order. The stream must have been stopped, with `queued` bytes unacknowledged.
+    pub(super) fn retire_all(&self, queued: u32) {
+        self.retire_acked(queued);
         self.stream.retire.flush();
         self.retire();
     }

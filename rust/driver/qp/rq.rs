@@ -26,13 +26,16 @@ use crate::{
 use iwarp::access::PdId;
 use kernel::prelude::*;
 
-/// The first `num` of an element's list; `None` if that is more than it can hold, or if they span
-/// more bytes than a message can have (RFC 5041 5.2).
-pub(super) fn listed(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<&[Sge]> {
+/// How many bytes the first `num` elements of a list span; `None` if they are more than it can
+/// hold, or span more than a message can have (RFC 5041 5.2).
+#[inline]
+pub(super) fn listed(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<u32> {
     let list = list.get(..usize::from(num))?;
-    list.iter()
-        .try_fold(0u32, |sum, sge| sum.checked_add(sge.len))?;
-    Some(list)
+    let mut sum = 0u32;
+    for sge in list {
+        sum = sum.checked_add(sge.len)?;
+    }
+    Some(sum)
 }
 
 /// A receive work request taken off its queue.
@@ -55,9 +58,18 @@ impl RecvWr {
         self.rqe.id
     }
 
-    /// Its list; `None` if the user wrote an impossible element, to be completed with an error.
-    pub(crate) fn sges(&self) -> Option<&[Sge]> {
+    /// How many bytes it can take; `None` if the user wrote an impossible element, to be completed
+    /// with an error.
+    pub(crate) fn bytes(&self) -> Option<u32> {
         listed(self.rqe.num_sge, &self.rqe.sge)
+    }
+
+    /// Its list.
+    pub(crate) fn sges(&self) -> &[Sge] {
+        self.rqe
+            .sge
+            .get(..usize::from(self.rqe.num_sge))
+            .unwrap_or_default()
     }
 }
 
@@ -127,7 +139,7 @@ impl RecvRing {
 /// The receive side of a queue pair.
 #[pin_data]
 pub(crate) struct Rq {
-    /// Its own ring; none if the queue is shared or has no room at all.
+    /// Its own ring; none if the queue is shared.
     #[pin]
     own: SpinLockIrq<Option<RecvRing>>,
     srq: Option<SrqRef>,
@@ -147,7 +159,7 @@ impl Rq {
         wrs: u32,
         max_sge: u32,
     ) -> Result<impl PinInit<Self> + use<>> {
-        let (own, size, entry) = if srq.is_none() && wrs > 0 {
+        let (own, size, entry) = if srq.is_none() {
             let (ring, size, entry) = RecvRing::new(wrs, user)?;
             (Some(ring), size, entry)
         } else {

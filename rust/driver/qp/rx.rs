@@ -3,8 +3,9 @@
 //! Receive: from the socket to consumer memory and completions.
 //!
 //! Everything here runs from `sk_data_ready` with the socket locked, mostly in softirq: no allocation, no sleeping. The socket lock is also
-//! what makes the receiver exclusive, so its state is simply taken out of its slot for the time of a run. All that is queued is consumed
-//! in one go; a stream that has failed goes on consuming, and drops what it gets (RFC 5041 7.1).
+//! what makes the receiver exclusive, so its state is simply taken out of its slot for the time of a run. What is queued is consumed
+//! in one go, but for amounts that would keep a CPU too long, such as all that waited for one lost segment: a datamover does the rest, turn
+//! by turn, and until it has caught up nobody else reads, so that the window of TCP closes. A stream that has failed goes on consuming, and drops what it gets (RFC 5041 7.1).
 
 use super::irrq::Request;
 use super::rq::RecvWr;
@@ -12,22 +13,26 @@ use super::state::Phase;
 use super::stream::Cause;
 use crate::driver::cm::Endpoint;
 use crate::driver::cq::{Completion, WcOp};
-use crate::driver::payload::Sgl;
+use crate::driver::payload::{List, Sgl};
 use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::driver::QpObj;
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::{RxSock, Skb};
-use crate::kapi::trace;
+use crate::kapi::{context, trace};
 use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
 use iwarp::error::{Error, Result, WcStatus};
 use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, Need, RxConfig, RxMachine};
+use iwarp::stream_rx::{Event, Kind, Need, RxConfig, RxMachine, Segment};
 use iwarp::tx_owner::Wake;
 use iwarp::wire::ddp::Tagged;
 use iwarp::wire::mpa;
-use iwarp::wire::rdmap::{Header, ReadRequest, MAX_HEADER};
+use iwarp::wire::rdmap::{ReadRequest, MAX_HEADER};
+use kernel::sync::atomic::{Full, Relaxed, Release};
 use kernel::sync::Arc;
+
+/// Bytes that are consumed in one go.
+const TURN: usize = 256 * 1024;
 
 /// Where the payload of the current segment goes.
 enum Target {
@@ -46,13 +51,11 @@ pub(super) struct RxCtx {
     machine: RxMachine,
     /// CRC of the FPDU as far as it has been taken.
     crc: Crc32c,
-    /// A new FPDU begins with the next byte.
-    fresh: bool,
-    /// The FPDU was there as a whole when it began: `crc` is all of it, and good.
-    vouched: bool,
     /// The receive work request taken last, whether it is being filled, and its memory.
     recv: RecvWr,
     receiving: bool,
+    /// Bytes it can take.
+    room: u32,
     buffers: Sgl,
     /// Sink of the Read being answered.
     sink: Option<MemRef>,
@@ -73,10 +76,9 @@ impl RxCtx {
         Self {
             machine: RxMachine::new(config),
             crc: Crc32c::new(),
-            fresh: true,
-            vouched: false,
             recv: RecvWr::empty(),
             receiving: false,
+            room: 0,
             buffers: Sgl::empty(),
             sink: None,
             target: Target::Nowhere,
@@ -96,184 +98,205 @@ impl RxCtx {
 
     /// Consumes a range of the stream. All of it is taken, whatever happens.
     fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
-        let mut pos = 0;
-        if let Err(error) = self.try_consume(qp, skb, &mut pos) {
+        if let Err(error) = self.try_consume(qp, skb) {
             self.broken(qp, error);
         }
         self.bytes = self.bytes.wrapping_add(skb.len() as u64);
         skb.len()
     }
 
-    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>, pos: &mut usize) -> Result<()> {
-        // The CRC is taken over as long runs of the socket buffer as possible; this is where the current one begins.
-        let mut run = 0usize;
-        loop {
-            let left = skb.len().saturating_sub(*pos);
-            match self.machine.need() {
-                Need::Header(_) if left > 0 => {
-                    if self.fresh {
-                        self.fresh = false;
-                        self.crc = Crc32c::new();
-                        run = *pos;
-                        self.vouched = self.machine.crc() && self.vouch(skb, *pos)?;
-                    }
-                    let bytes = peek(skb, *pos, usize::from(MAX_HEADER))?;
-                    let (n, begun) = self.machine.fill_from(bytes)?;
-                    *pos = pos.saturating_add(n);
-                    if begun {
-                        self.begin(qp)?;
-                    }
-                }
-                Need::Payload(want) if left > 0 => {
-                    let n = left.min(want as usize);
-                    self.place(skb, *pos, n)?;
-                    self.machine.advance(n as u32)?;
-                    *pos = pos.saturating_add(n);
-                }
-                Need::Trailer(want) if left > 0 => {
-                    // The pad is the machine's to add; header and payload end here.
-                    self.take_crc(skb, run, *pos)?;
-                    let bytes = peek(skb, *pos, want)?;
-                    self.machine.trailer(bytes)?;
-                    *pos = pos.saturating_add(bytes.len());
-                    run = *pos;
-                }
-                Need::Finish => {
-                    if self.machine.crc() && !self.vouched {
-                        self.crc.update(self.machine.pad_bytes());
-                    }
-                    let crc = u32::from_le_bytes(self.crc.finish());
-                    let event = self.machine.finish(crc)?;
-                    self.fresh = true;
-                    self.fpdus = self.fpdus.wrapping_add(1);
-                    self.deliver(qp, event)?;
-                }
-                Need::Stopped => return Ok(()),
-                Need::Header(_) | Need::Payload(_) => {
-                    if !self.fresh {
-                        self.take_crc(skb, run, *pos)?;
-                    }
-                    return Ok(());
-                }
-                Need::Trailer(_) => {
-                    self.take_crc(skb, run, *pos)?;
-                    return Ok(());
-                }
-            }
+    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> Result<()> {
+        let mut pos = 0usize;
+        while pos < skb.len() && self.machine.need() != Need::Stopped {
+            pos = self.take(qp, skb, pos)?;
         }
+        Ok(())
     }
 
-    /// Whether the FPDU at `pos` is there as a whole. Then its CRC is checked before anything else in it is believed (RFC 5044 4.4): a
-    /// damaged header would have the payload go to the wrong place. Of one that comes in pieces that can only be undelivered.
-    fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<bool> {
+    /// Takes the rest of the current FPDU, or the next one, from `pos` on, or as much as there is of it; returns where that ends.
+    #[inline(never)]
+    fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
+        let mut pos = from;
+        if self.machine.at_boundary() && self.machine.crc() {
+            self.vouch(skb, pos)?;
+        }
+        if let Need::Header(_) = self.machine.need() {
+            let bytes = peek(skb, pos, usize::from(MAX_HEADER))?;
+            let (n, begun) = self.machine.fill_from(bytes)?;
+            pos = pos.wrapping_add(n);
+            if begun {
+                pos = pos.wrapping_add(self.begin(qp, skb, pos)?);
+            }
+        }
+        if let Need::Payload(want) = self.machine.need() {
+            let n = skb.len().saturating_sub(pos).min(want as usize);
+            self.place(skb, pos, n)?;
+            self.machine.advance(n as u32)?;
+            pos = pos.wrapping_add(n);
+        }
+        if self.machine.checks_crc() {
+            // The CRC is taken over as long runs of the socket buffer as possible; the pad is the machine's to add.
+            self.take_crc(skb, from, pos)?;
+        }
+        if let Need::Trailer(want) = self.machine.need() {
+            let n = skb.len().saturating_sub(pos).min(want);
+            if self.machine.checks_crc() {
+                self.machine.trailer(peek(skb, pos, n)?)?;
+            } else {
+                self.machine.skip_trailer(n)?;
+            }
+            pos = pos.wrapping_add(n);
+        }
+        if let Need::Finish = self.machine.need() {
+            self.finish(qp)?;
+        }
+        Ok(pos)
+    }
+
+    /// Checks the CRC of the FPDU at `pos` if it is there as a whole, before anything else in it is believed (RFC 5044 4.4): a damaged
+    /// header would have the payload go to the wrong place. Of one that comes in pieces that can only be undelivered.
+    fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<()> {
+        self.crc = Crc32c::new();
         let Ok(length) = <[u8; 2]>::try_from(peek(skb, pos, 2)?) else {
-            return Ok(false);
+            return Ok(());
         };
         let len = mpa::fpdu_len(u16::from_be_bytes(length)) as usize;
         if skb.len().saturating_sub(pos) < len {
-            return Ok(false);
+            return Ok(());
         }
-        let field = len.saturating_sub(usize::from(mpa::CRC_LEN));
         let mut whole = Crc32c::new();
-        skb.crc32c(pos, field, &mut whole)
+        skb.crc32c(pos, len, &mut whole)
             .map_err(|_| Error::LocalCatastrophic)?;
-        self.crc = whole;
-        skb.crc32c(
-            pos.saturating_add(field),
-            usize::from(mpa::CRC_LEN),
-            &mut whole,
-        )
-        .map_err(|_| Error::LocalCatastrophic)?;
-        if whole.is_good() {
-            Ok(true)
-        } else {
-            Err(Error::Crc)
+        if !whole.is_good() {
+            return Err(Error::Crc);
         }
+        self.machine.vouch();
+        Ok(())
     }
 
     /// Adds the bytes from `from` to `to` to the CRC.
     fn take_crc(&mut self, skb: &Skb<'_>, from: usize, to: usize) -> Result<()> {
-        let len = to.saturating_sub(from);
-        if len == 0 || self.vouched || !self.machine.crc() {
-            return Ok(());
-        }
-        skb.crc32c(from, len, &mut self.crc)
+        skb.crc32c(from, to.saturating_sub(from), &mut self.crc)
             .map_err(|_| Error::LocalCatastrophic)
     }
 
-    /// A segment begins: everything that can be wrong with it is found before its first byte is placed.
-    fn begin(&mut self, qp: &QpObj) -> Result<()> {
+    /// A segment begins: everything that can be wrong with it is found before its first byte is placed. If its payload is all there it
+    /// is placed at once; returns how many bytes were.
+    #[inline]
+    fn begin(&mut self, qp: &QpObj, skb: &Skb<'_>, pos: usize) -> Result<usize> {
         let segment = *self.machine.segment().ok_or(Error::State)?;
-        self.target = Target::Nowhere;
-        match segment.header {
-            Header::Send { .. } if segment.rtr => Ok(()),
-            Header::Send { .. } => {
+        let len = usize::from(segment.len);
+        let whole = skb.len().saturating_sub(pos) >= len;
+        let placed = match segment.kind {
+            Kind::Send(_) if !segment.rtr => {
                 if segment.first {
                     self.take_recv(qp)?;
                 }
                 let end = segment.offset.checked_add(u32::from(segment.len));
-                if end.is_none_or(|end| end > self.buffers.len()) {
+                if end.is_none_or(|end| end > self.room) {
                     return Err(Error::TooLong);
                 }
-                self.target = Target::Recv;
-                Ok(())
+                self.begin_send(qp, &segment, whole.then_some((skb, pos)))
+                    .map_err(|error| error.during(AccessOp::Recv))?
             }
-            Header::Write(tagged) if segment.len != 0 => {
-                self.begin_write(qp, tagged, u32::from(segment.len))
+            Kind::Write(tagged) if len != 0 => {
+                trace::place(
+                    qp.qp_num(),
+                    tagged.stag.0,
+                    tagged.to,
+                    u32::from(segment.len),
+                );
+                self.begin_write(qp, tagged, len, whole.then_some((skb, pos)))
+                    .map_err(|error| error.during(AccessOp::Write))?
             }
-            Header::ReadResponse(tagged) => {
+            Kind::ReadResponse(tagged) => {
                 if segment.first {
                     let mut orq = qp.stream.orq.lock();
                     self.machine.match_response(orq.expect())?;
                     self.sink = orq.take_sink();
                 }
                 self.target = Target::Sink { to: tagged.to };
-                Ok(())
+                false
             }
-            Header::Write(_) | Header::ReadRequest(..) | Header::Terminate(..) => Ok(()),
+            Kind::Send(_) | Kind::Write(_) | Kind::ReadRequest | Kind::Terminate => {
+                self.target = Target::Nowhere;
+                false
+            }
+        };
+        if !placed {
+            return Ok(0);
         }
+        self.target = Target::Nowhere;
+        self.machine.advance(u32::from(segment.len))?;
+        Ok(len)
     }
 
+    #[inline]
     fn take_recv(&mut self, qp: &QpObj) -> Result<()> {
         if !qp.rq.take(&mut self.recv) {
-            qp.dev.stats.inc(Counter::NoBuffer);
+            qp.stats.inc(Counter::NoBuffer);
             return Err(Error::NoBuffer);
         }
         self.receiving = true;
-        let sges = self.recv.sges().ok_or(Error::LocalOp)?;
-        // An SRQ has its own protection domain, so it comes with the element.
-        self.buffers
-            .load(&qp.dev, self.recv.pd, qp.qp_num(), sges, Right::LocalWrite)
-            .map_err(|error| Error::Access {
-                error,
-                op: AccessOp::Recv,
-            })?;
+        self.room = self.recv.bytes().ok_or(Error::LocalOp)?;
         Ok(())
     }
 
-    fn begin_write(&mut self, qp: &QpObj, tagged: Tagged, len: u32) -> Result<()> {
+    /// Whether the payload is in place: a whole message is placed at once.
+    #[inline]
+    fn begin_send(
+        &mut self,
+        qp: &QpObj,
+        segment: &Segment,
+        payload: Option<(&Skb<'_>, usize)>,
+    ) -> Result<bool, AccessError> {
+        // An SRQ has its own protection domain, so it comes with the element.
+        let list = List {
+            dev: &qp.dev,
+            pd: self.recv.pd,
+            qpn: qp.qp_num(),
+            sges: self.recv.sges(),
+        };
+        if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
+            self.buffers
+                .scatter_all(&list, skb, pos, usize::from(segment.len))?;
+            return Ok(segment.len != 0);
+        }
+        if segment.first {
+            self.buffers.load(&list, Right::LocalWrite)?;
+        }
+        self.target = Target::Recv;
+        Ok(false)
+    }
+
+    /// Whether the payload is in place.
+    #[inline]
+    fn begin_write(
+        &mut self,
+        qp: &QpObj,
+        tagged: Tagged,
+        len: usize,
+        payload: Option<(&Skb<'_>, usize)>,
+    ) -> Result<bool, AccessError> {
         let Tagged { stag, to } = tagged;
-        trace::place(qp.qp_num(), stag.0, to, len);
-        let mem = qp
-            .dev
-            .tpt
-            .resolve(
-                &Access {
-                    stag,
-                    to,
-                    len: u64::from(len),
-                    need: Right::RemoteWrite,
-                    pd: qp.pd,
-                    qp: qp.qp_num(),
-                },
-                &mut self.written,
-            )
-            .map_err(|error| Error::Access {
-                error,
-                op: AccessOp::Write,
+        let access = Access {
+            stag,
+            to,
+            len: len as u64,
+            need: Right::RemoteWrite,
+            pd: qp.pd,
+            qp: qp.qp_num(),
+        };
+        let tpt = &qp.dev.tpt;
+        if let Some((skb, pos)) = payload {
+            tpt.access(&access, &mut self.written, |memory, offset| {
+                memory.write_from_skb(offset, len, skb, pos)
             })?;
+            return Ok(true);
+        }
+        let mem = tpt.resolve(&access, &mut self.written)?;
         self.target = Target::Memory { mem, to };
-        Ok(())
+        Ok(false)
     }
 
     fn place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {
@@ -297,18 +320,22 @@ impl RxCtx {
         placed.map_err(|error| Error::Access { error, op })
     }
 
-    /// An FPDU is complete and its CRC good.
-    fn deliver(&mut self, qp: &QpObj, event: Event) -> Result<()> {
-        if let Some(ep) = self.held.take() {
-            ep.first_fpdu();
-            self.wake = Some(Wake::Open);
+    /// An FPDU is complete.
+    #[inline]
+    fn finish(&mut self, qp: &QpObj) -> Result<()> {
+        let mut crc = 0;
+        if self.machine.checks_crc() {
+            self.crc.update(self.machine.pad_bytes());
+            crc = u32::from_le_bytes(self.crc.finish());
         }
+        let event = self.machine.finish(crc)?;
+        self.fpdus = self.fpdus.wrapping_add(1);
+        if self.held.is_some() {
+            self.first_fpdu();
+        }
+        self.target = Target::Nowhere;
         match event {
-            Event::Partial => Ok(()),
-            Event::Write { .. } | Event::Rtr => {
-                self.target = Target::Nowhere;
-                Ok(())
-            }
+            Event::Partial | Event::Write { .. } | Event::Rtr => Ok(()),
             Event::Send { len, se, inv, .. } => self.deliver_send(qp, len, se, inv),
             Event::ReadRequest { msn, request } => self.deliver_request(qp, msn, request),
             Event::ReadResponse { .. } => self.deliver_response(qp),
@@ -319,8 +346,16 @@ impl RxCtx {
         }
     }
 
+    #[cold]
+    fn first_fpdu(&mut self) {
+        if let Some(ep) = self.held.take() {
+            ep.first_fpdu();
+            self.wake = Some(Wake::Open);
+        }
+    }
+
+    #[inline]
     fn deliver_send(&mut self, qp: &QpObj, len: u32, se: bool, inv: Option<Stag>) -> Result<()> {
-        self.target = Target::Nowhere;
         self.buffers.clear();
         // The STag is dead before the consumer can see that it is (RFC 5040 5.3).
         let invalidated = match inv {
@@ -341,6 +376,7 @@ impl RxCtx {
         invalidated
     }
 
+    #[inline(never)]
     fn deliver_request(&mut self, qp: &QpObj, msn: u32, read: ReadRequest) -> Result<()> {
         // Checked on arrival, when all that came before it has been delivered, and again while the response is made.
         let source = match read.len {
@@ -373,8 +409,8 @@ impl RxCtx {
         Ok(())
     }
 
+    #[inline(never)]
     fn deliver_response(&mut self, qp: &QpObj) -> Result<()> {
-        self.target = Target::Nowhere;
         let sink = self.sink.take();
         let read = qp.stream.orq.lock().pop();
         drop(sink);
@@ -413,18 +449,19 @@ impl RxCtx {
     }
 
     /// The stream is over. The work request that suffered gets its status; what else is open will be flushed.
+    #[cold]
     fn broken(&mut self, qp: &QpObj, error: Error) {
         let term = self.machine.terminate(error);
         self.machine.stop();
         self.target = Target::Nowhere;
         self.buffers.clear();
         match error {
-            Error::Crc => qp.dev.stats.inc(Counter::CrcError),
+            Error::Crc => qp.stats.inc(Counter::CrcError),
             Error::Access {
                 op: AccessOp::Invalidate | AccessOp::LocalInvalidate,
                 ..
-            } => qp.dev.stats.inc(Counter::StaleInvalidate),
-            Error::Access { .. } => qp.dev.stats.inc(Counter::AccessError),
+            } => qp.stats.inc(Counter::StaleInvalidate),
+            Error::Access { .. } => qp.stats.inc(Counter::AccessError),
             _ => {}
         }
         match error {
@@ -478,26 +515,59 @@ impl QpObj {
 
     /// The stream has data: `data_ready` of the endpoint. The socket is locked.
     pub(crate) fn rx_ready(&self, sk: &mut RxSock<'_>) {
-        if self.stream.rx_stopped() {
+        if self.stream.rx_stopped() || self.stream.rx_due.load(Relaxed) {
             return;
         }
         // Empty before the start and after the end. The socket lock keeps other runs out.
         let Some(mut rx) = self.stream.rx.take() else {
             return;
         };
+        // An answer may not overtake the completion of what it answers.
+        self.await_acks(sk);
         // No error of the socket, which would show in its state: data that cannot be read.
-        if let Err(e) = sk.read(|skb| rx.consume(self, skb)) {
+        let (mut left, mut more) = (TURN, false);
+        let read = sk.read(|skb| {
+            if left == 0 {
+                more = true;
+                return 0;
+            }
+            left = left.saturating_sub(skb.len());
+            rx.consume(self, skb)
+        });
+        if let Err(e) = read {
             self.fail(Cause::Lost(e));
         }
-        let stats = &self.dev.stats;
+        let stats = &self.stats;
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
         let wake = rx.wake.take();
         self.stream.rx.put(rx);
+        if more {
+            stats.inc(Counter::RxDeferred);
+            // Before the mover can look; the socket lock keeps the order for everybody else.
+            self.stream.rx_due.store(true, Release);
+            self.enqueue_mover(context::cpu());
+        }
         if let Some(wake) = wake {
             if self.phase() == Phase::Rts {
                 self.kick_from_rx(wake, sk);
             }
+        }
+    }
+
+    /// The caller goes on receiving, also if a datamover was to do it.
+    pub(crate) fn receive_here(&self) {
+        self.stream.rx_due.store(false, Relaxed);
+    }
+
+    /// A datamover's turn to receive, if it is one.
+    pub(super) fn receive_on(&self) {
+        if !self.stream.rx_due.load(Relaxed) || !self.stream.rx_due.xchg(false, Full) {
+            return;
+        }
+        let link = self.link.lock().clone();
+        if let Some(ep) = link {
+            ep.socket().run_data_ready();
         }
     }
 }

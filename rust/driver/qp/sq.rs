@@ -81,8 +81,9 @@ pub(crate) struct SendWr {
     /// Wait for earlier Reads.
     pub(crate) fence: bool,
     pub(crate) solicited: bool,
-    /// Bytes of payload that came inside of the request, instead of a list.
-    inline: Option<usize>,
+    /// Bytes of its payload, and whether they came inside of the request instead of a list.
+    bytes: u32,
+    inline: bool,
     /// Write: the sink, Read: the source.
     pub(crate) remote_stag: Stag,
     /// The STag to invalidate, here or at the peer.
@@ -99,7 +100,8 @@ impl SendWr {
             signalled: false,
             fence: false,
             solicited: false,
-            inline: None,
+            bytes: 0,
+            inline: false,
             remote_stag: Stag(0),
             inval: Stag(0),
             reg: None,
@@ -123,16 +125,26 @@ impl SendWr {
             .unwrap_or_default()
     }
 
+    /// Bytes of payload.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Whether the payload came inside of the request.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.inline
+    }
+
     /// Payload that came inside of the request.
     pub(crate) fn inline(&self) -> Option<&[u8]> {
-        self.sqe.inline_bytes().get(..self.inline?)
+        self.sqe.inline_bytes().get(..self.bytes as usize)
     }
 
     /// Takes over a kernel consumer's list; `None` if it is too long.
     fn set_sges(&mut self, list: &[Sge]) -> Option<()> {
         self.sqe.num_sge = list.len().try_into().ok()?;
         self.sqe.sge.get_mut(..list.len())?.copy_from_slice(list);
-        listed(self.sqe.num_sge, &self.sqe.sge)?;
+        self.bytes = listed(self.sqe.num_sge, &self.sqe.sge)?;
         Some(())
     }
 
@@ -179,7 +191,6 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     wr.signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
     wr.fence = sqe.flags & abi::wqe::READ_FENCE != 0;
     wr.solicited = sqe.flags & abi::wqe::SOLICITED != 0;
-    wr.inline = None;
     // Which of the two it is the operation tells.
     wr.inval = Stag(sqe.rkey);
     wr.remote_stag = Stag(sqe.rkey);
@@ -189,13 +200,16 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
         if len > abi::MAX_INLINE {
             return Err(bad(op.wc(), WcStatus::LocLenErr));
         }
-        wr.inline = Some(len);
+        wr.bytes = first.len;
+        wr.inline = true;
         return Ok(());
     }
-    let listed = listed(sqe.num_sge, &sqe.sge).is_some();
-    if !listed || (op == SendOp::Read && wr.name_sink().is_none()) {
+    let bytes = listed(sqe.num_sge, &sqe.sge);
+    let (Some(bytes), true) = (bytes, op != SendOp::Read || wr.name_sink().is_some()) else {
         return Err(bad(op.wc(), WcStatus::LocQpOpErr));
-    }
+    };
+    wr.bytes = bytes;
+    wr.inline = false;
     Ok(())
 }
 
@@ -303,6 +317,7 @@ impl Sq {
     /// The slot is freed here, not at completion: libsiw rings the doorbell only if the element
     /// before its new one is free, and takes the queue for busy otherwise. The barrier makes sure
     /// that one of the two sides sees the other: we its new element, or it our freed one.
+    #[inline]
     pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
         let Some(user) = &self.user else {
             let mut ring = self.kernel.lock();
@@ -375,7 +390,8 @@ impl Sq {
                 }
             }
             _ if flags & send_flags::INLINE != 0 => {
-                new.inline = Some(wr.copy_inline(new.sqe.inline_bytes_mut())?);
+                new.bytes = wr.copy_inline(new.sqe.inline_bytes_mut())? as u32;
+                new.inline = true;
             }
             _ => {
                 if wr.sges().len() > self.max_sge as usize {

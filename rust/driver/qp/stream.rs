@@ -68,6 +68,8 @@ pub(crate) struct Stream {
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
     rx_stopped: Atomic<u32>,
+    /// A datamover is to go on receiving.
+    pub(super) rx_due: Atomic<bool>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
     #[pin]
@@ -79,6 +81,11 @@ pub(crate) struct Stream {
     /// The Terminate we owe the peer.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
+    /// The CPU of the last poster, or of the last Read Request that could not be answered on the spot: its mover takes the QP on.
+    pub(super) home: Atomic<u32>,
+    /// Turns begun and bytes TCP has accepted, as the owner has it; for debugfs.
+    pub(super) turns: Atomic<u64>,
+    pub(super) sent: Atomic<u64>,
     /// The last turn ended for want of memory.
     pub(super) starved: Atomic<bool>,
     /// Flushes that are due; who makes it 1 does them.
@@ -100,11 +107,15 @@ impl Stream {
             tx: Slot::new(),
             rx: Slot::new(),
             rx_stopped: Atomic::new(0),
+            rx_due: Atomic::new(false),
             orq <- new_spinlock_irq!(Orq::empty()),
             irrq <- new_spinlock_irq!(Irrq::empty()),
             requests: Atomic::new(0),
             retire <- Retire::new(sq_size),
             owed <- new_spinlock_irq!(None),
+            home: Atomic::new(0),
+            turns: Atomic::new(0),
+            sent: Atomic::new(0),
             starved: Atomic::new(false),
             flushes: Atomic::new(0),
             unreachable: Atomic::new(false),
@@ -122,6 +133,15 @@ impl Stream {
     /// Who transmits; for debugfs.
     pub(crate) fn owner(&self) -> tx_owner::Phase {
         tx_owner::phase(self.owner.load(Relaxed))
+    }
+
+    /// Turns begun, bytes sent, and the CPU whose datamover goes on; for debugfs.
+    pub(crate) fn progress(&self) -> (u64, u64, u32) {
+        (
+            self.turns.load(Relaxed),
+            self.sent.load(Relaxed),
+            self.home.load(Relaxed),
+        )
     }
 
     /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for debugfs.
@@ -164,11 +184,13 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether there are Read Requests to answer.
+    pub(super) fn has_requests(&self) -> bool {
+        self.requests.load(Acquire) != 0
+    }
+
     /// The next Read Request to answer.
     pub(super) fn take_request(&self) -> Option<Request> {
-        if self.requests.load(Acquire) == 0 {
-            return None;
-        }
         let request = self.irrq.lock().take()?;
         self.requests.fetch_sub(1, Relaxed);
         Some(request)
@@ -227,6 +249,7 @@ impl QpObj {
         );
         drop(old);
         stream.retire.restart();
+        stream.home.store(context::cpu(), Relaxed);
         stream.tx.put(tx);
         stream.rx.put(rx);
         if !self.advance(Phase::Rts) {
@@ -241,7 +264,7 @@ impl QpObj {
     /// The stream has failed. The first cause counts; the endpoint then tears it down. Any context.
     pub(crate) fn fail(&self, cause: Cause) {
         if let Cause::PeerTerminate(term) = &cause {
-            self.dev.stats.inc(Counter::RxTerminate);
+            self.stats.inc(Counter::RxTerminate);
             trace_terminate(self.qp_num(), true, term.code);
             let blamed = self.stream.orq.lock().blamed(term);
             if let Some((seq, status)) = blamed {

@@ -38,7 +38,7 @@ impl QpObj {
         });
         self.stream.tx.put(tx);
         if sent {
-            self.dev.stats.inc(Counter::TxTerminate);
+            self.stats.inc(Counter::TxTerminate);
             trace_terminate(self.qp_num(), false, term.code);
         }
         sent

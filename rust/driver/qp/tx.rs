@@ -12,29 +12,46 @@ use super::retire::Wr;
 use super::sq::{BadSqe, SendOp, SendWr};
 use super::state::Phase;
 use super::stream::Cause;
-use crate::driver::payload::{encode, Encoded, Sgl};
+use crate::driver::payload::{encode, encode_shared, Encoded, List, Sgl};
 use crate::driver::stats::Counter;
-use crate::driver::tpt::entry::{LastEntry, MemRef};
+use crate::driver::tpt::entry::LastEntry;
 use crate::driver::QpObj;
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;
 use core::ops::Deref;
 use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
-use iwarp::error::Error as IwarpError;
+use iwarp::error::{Error as IwarpError, WcStatus};
 use iwarp::mpa::{rtr_message, Negotiated, RtrKind};
 use iwarp::read_credits::Gate;
 use iwarp::stag::Stag;
 use iwarp::stream_rx::ReadExpect;
 use iwarp::stream_tx::{Message, TxMessage, TxStream};
 use iwarp::tx_owner::Leave;
+use iwarp::tx_share::Share;
 use iwarp::wire::mpa::mulpdu;
 use iwarp::wire::rdmap::ReadRequest;
 use iwarp::wire::terminate::Terminate;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Bytes handed to TCP at once: what one TSO burst can be.
 const BATCH: usize = 64 * 1024;
+
+/// Payload of an FPDU that is sent by reference to a peer that takes large ones: with header, trailer and one page more, because it may
+/// begin inside of one, it fills an skb (`MAX_SKB_FRAGS`).
+const SHARED_PAYLOAD: u16 = 14 * PAGE_SIZE as u16;
+
+/// What else is in a ULPDU (RFC 5041 5).
+const TAGGED: u16 = 14;
+const UNTAGGED: u16 = 18;
+
+/// The smallest FPDU with which sending by reference pays: each takes three parts of an skb at least, which has 17.
+const SHARED_FPDU: u16 = 8 * 1024;
+
+/// A message whose completion somebody waits for, with none behind it, is sent by reference only if it is as large as that: until then
+/// copying takes less time than an ACK may.
+const SHARED_ALONE: u32 = 256 * 1024;
 
 /// A locked socket that can send.
 pub(super) trait Wire: Deref<Target = SockView> {
@@ -56,25 +73,45 @@ impl Wire for RxSock<'_> {
 /// Where the payload of the current message comes from.
 enum Source {
     None,
-    Inline { used: usize },
-    Sges,
-    Response { mem: MemRef, addr: u64 },
+    Inline {
+        used: usize,
+    },
+    /// The list of the work request, and whether it has been resolved.
+    List {
+        loaded: bool,
+    },
+    /// Elements that are sent from where they are.
+    Shared,
+    /// What the peer wants to read, from here on.
+    Response {
+        addr: u64,
+    },
 }
 
 /// Whose message it is.
 enum Origin {
     /// The work request with this retire entry.
     Sq(u32),
+    /// The work request that is alone.
+    Alone,
     /// The answer to a Read Request of the peer.
-    Response { msn: u32, read: ReadRequest },
+    Response,
     /// "Ready to receive", or the Terminate.
     Own,
 }
 
 struct Current {
-    msg: TxMessage,
+    msg: TxMessage<'static>,
     source: Source,
     origin: Origin,
+}
+
+/// A work request that was taken when all before it had completed. If TCP accepts all of it in the next call it completes then and there,
+/// without ever having been in the retire FIFO; else it is put there.
+struct Alone {
+    wr: Wr,
+    /// As in the FIFO.
+    end: u64,
 }
 
 /// What came of looking for a message.
@@ -89,8 +126,8 @@ enum Next {
     Blocked,
     /// The head of the SQ has to wait until something completes.
     Crowded,
-    /// The stream cannot go on.
-    Broken(Cause),
+    /// The stream cannot go on; [`TxCtx::broken`] says why.
+    Broken,
 }
 
 /// How filling a batch ended.
@@ -103,7 +140,14 @@ enum Filled {
     Blocked,
     /// As many work requests are in progress as there can be.
     Crowded,
-    Broken(Cause),
+    Broken,
+}
+
+/// What came of encoding an FPDU.
+enum Step {
+    Done,
+    NoRoom,
+    Broken,
 }
 
 /// What a look at the queues costs of a turn, if it sends less than that: he who rings the bell of an empty queue gets no endless turn.
@@ -113,8 +157,15 @@ const LOOK: usize = 512;
 pub(super) struct TxCtx {
     sock: Arc<Socket>,
     stream: TxStream,
+    /// The peer takes FPDUs of many segments.
+    large: bool,
+    /// The largest ULPDU now.
+    mulpdu: u16,
     buf: TxBuf,
     current: Option<Current>,
+    alone: Option<Alone>,
+    /// The Read Request of the peer that is being answered.
+    answering: Option<Request>,
     sges: Sgl,
     /// The region the last Read went to.
     sink: LastEntry,
@@ -122,12 +173,20 @@ pub(super) struct TxCtx {
     waiting: Option<u32>,
     /// The work request taken last. It stays here while its message is made.
     wr: SendWr,
+    /// Why the stream cannot go on.
+    broken: Option<Cause>,
     /// The last message came from the SQ, so the next Read Response goes first.
     respond_next: bool,
     /// Bytes encoded, and bytes TCP has accepted.
     encoded: u64,
     accepted: u64,
     fpdus: u32,
+    /// What it may send while others wait.
+    pub(super) share: Share,
+    /// The last run ended because TCP had no space.
+    pub(super) paused: bool,
+    /// Runs so far.
+    pub(super) turns: u64,
 }
 
 impl TxCtx {
@@ -142,17 +201,30 @@ impl TxCtx {
         Self {
             sock,
             stream,
+            large: net.large_fpdus,
+            mulpdu: mulpdu(0, net.tx_markers),
             buf: TxBuf::new(),
             current,
+            alone: None,
+            answering: None,
             sges: Sgl::empty(),
             sink: LastEntry::none(),
             waiting: None,
             wr: SendWr::empty(),
+            broken: None,
             respond_next: false,
             encoded: 0,
             accepted: 0,
             fpdus: 0,
+            share: Share::new(),
+            paused: false,
+            turns: 0,
         }
+    }
+
+    /// Bytes TCP has accepted.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     pub(super) fn socket(&self) -> Arc<Socket> {
@@ -180,17 +252,30 @@ impl TxCtx {
 
     /// Sends until there is nothing more to send, no space, or `budget` bytes are gone.
     pub(super) fn run(&mut self, qp: &QpObj, sock: &mut impl Wire, budget: &mut usize) -> Leave {
+        let why = self.send(qp, sock, budget);
+        if self.alone.is_some() {
+            self.enlist(qp);
+        }
+        why
+    }
+
+    fn send(&mut self, qp: &QpObj, sock: &mut impl Wire, budget: &mut usize) -> Leave {
         loop {
             if qp.phase() != Phase::Rts || qp.stream.tx_stopping() {
                 return Leave::Hold;
             }
-            if !has_space(sock) {
+            let space = send_space(sock);
+            if space == 0 {
                 return Leave::Space;
             }
-            let filled = self.fill(qp, fpdu_size(sock, self.stream.markers()));
+            // What TCP has no space for would be encoded too early, and the turn is over behind the FPDU that uses it up.
+            // Of the space TCP takes something for itself.
+            let batch = BATCH.min(*budget).min(space.saturating_sub(space / 8));
+            self.mulpdu = self.fpdu_size(sock);
+            let filled = self.fill(qp, batch);
             let had = self.pending();
-            // TCP may hold back a short last segment only if it is sure that more follows.
-            let more = matches!(filled, Filled::Full) && self.current.is_some();
+            // TCP may hold back a short last segment only if it is sure that more follows at once.
+            let more = batch == BATCH && matches!(filled, Filled::Full) && self.current.is_some();
             let sent = match self.push(qp, sock, more) {
                 Ok(sent) => sent,
                 Err(error) => {
@@ -198,15 +283,17 @@ impl TxCtx {
                     return Leave::Hold;
                 }
             };
-            qp.retire_upto(self.accepted);
+            self.retire(qp, sock);
             *budget = budget.saturating_sub(sent.max(LOOK));
             match filled {
-                Filled::Broken(cause) => {
-                    qp.fail(cause);
+                Filled::Broken => {
+                    if let Some(cause) = self.broken.take() {
+                        qp.fail(cause);
+                    }
                     return Leave::Hold;
                 }
                 _ if self.pending() != 0 => {
-                    if !has_space(sock) {
+                    if send_space(sock) == 0 {
                         return Leave::Space;
                     }
                     if sent == 0 && had != 0 {
@@ -227,6 +314,51 @@ impl TxCtx {
         }
     }
 
+    /// The largest ULPDU of an FPDU: one that is as large as can be if the peer agreed, else one that is one TCP segment, or where segments
+    /// are larger than a buffer can be, a whole part of one.
+    fn fpdu_size(&self, sock: &SockView) -> u16 {
+        if self.large {
+            return mulpdu(TxBuf::MAX_FPDU as u32, self.stream.markers());
+        }
+        let mss = sock.mss().max(1);
+        let parts = mss.div_ceil(TxBuf::MAX_FPDU as u32).max(1);
+        mulpdu(mss.checked_div(parts).unwrap_or(mss), self.stream.markers())
+    }
+
+    /// Completes what TCP has accepted.
+    fn retire(&mut self, qp: &QpObj, sock: &SockView) {
+        match self.alone.take() {
+            Some(Alone { wr, end }) if end <= self.accepted => {
+                if wr.signalled {
+                    qp.complete_send(&wr, WcStatus::Success);
+                }
+            }
+            alone => {
+                self.alone = alone;
+                self.enlist(qp);
+                if !qp.stream.retire.is_quiet() {
+                    qp.retire_upto(self.accepted);
+                    qp.await_acks(sock);
+                }
+            }
+        }
+    }
+
+    /// Gives the work request that is alone its place in the retire FIFO, before another one gets one.
+    fn enlist(&mut self, qp: &QpObj) -> Option<u32> {
+        let Alone { wr, end } = self.alone.take()?;
+        let bytes = wr.bytes;
+        // There is room: the FIFO was empty.
+        let seq = qp.stream.retire.push(wr)?;
+        match &mut self.current {
+            Some(current) if matches!(current.origin, Origin::Alone) => {
+                current.origin = Origin::Sq(seq);
+            }
+            _ => qp.stream.retire.encoded(seq, bytes, end),
+        }
+        Some(seq)
+    }
+
     /// Bytes encoded that TCP has not accepted.
     fn pending(&self) -> usize {
         self.encoded.wrapping_sub(self.accepted) as usize
@@ -241,15 +373,24 @@ impl TxCtx {
         let sent = sock.push(&mut self.buf, more)?;
         let fpdus = core::mem::take(&mut self.fpdus);
         trace::send(qp.qp_num(), fpdus, bytes as u32, sent as u32);
-        qp.dev.stats.add(Counter::TxFpdus, u64::from(fpdus));
-        qp.dev.stats.add(Counter::TxBytes, sent as u64);
+        qp.stats.add(Counter::TxFpdus, u64::from(fpdus));
+        qp.stats.add(Counter::TxBytes, sent as u64);
         self.accepted = self.accepted.wrapping_add(sent as u64);
+        if sent < bytes {
+            qp.stats.inc(Counter::TxSplit);
+        }
         Ok(sent)
     }
 
-    /// Encodes FPDUs until the batch is full.
-    fn fill(&mut self, qp: &QpObj, mulpdu: u16) -> Filled {
-        while self.pending() < BATCH {
+    /// Whether the current message is sent by reference.
+    fn shares(&self) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| matches!(current.source, Source::Shared))
+    }
+
+    /// Encodes FPDUs until `batch` bytes wait for TCP.
+    fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
+        while self.pending() < batch {
             if self.current.is_none() {
                 match self.next(qp) {
                     Next::Message => {}
@@ -257,48 +398,89 @@ impl TxCtx {
                     Next::Idle => return Filled::Idle,
                     Next::Blocked => return Filled::Blocked,
                     Next::Crowded => return Filled::Crowded,
-                    Next::Broken(cause) => return Filled::Broken(cause),
+                    Next::Broken => return Filled::Broken,
                 }
             }
-            match self.encode_next(qp, mulpdu) {
-                Ok(true) => {}
-                Ok(false) => return Filled::NoMemory,
-                Err(cause) => return Filled::Broken(cause),
+            // What is sent by reference goes to TCP after what was copied.
+            if self.shares() && self.buf.pending() != 0 {
+                return Filled::Full;
+            }
+            match self.encode_next(qp) {
+                // Mostly there is one message and no more.
+                Step::Done if !self.has_more(qp) => return Filled::Idle,
+                Step::Done => {}
+                Step::NoRoom => return Filled::NoMemory,
+                Step::Broken => return Filled::Broken,
             }
         }
         Filled::Full
     }
 
-    /// Encodes the next FPDU of the current message; `false` if there was no room.
-    fn encode_next(&mut self, qp: &QpObj, mulpdu: u16) -> Result<bool, Cause> {
+    /// Whether there is anything left to look at.
+    #[inline]
+    fn has_more(&self, qp: &QpObj) -> bool {
+        self.current.is_some()
+            || self.waiting.is_some()
+            || qp.stream.has_requests()
+            || qp.sq.has_work()
+    }
+
+    /// Encodes the next FPDU of the current message.
+    #[inline(never)]
+    fn encode_next(&mut self, qp: &QpObj) -> Step {
         let Some(current) = &mut self.current else {
-            return Ok(true);
+            return Step::Done;
         };
-        let Some(fpdu) = current.msg.fpdu(mulpdu) else {
+        let by_reference = matches!(current.source, Source::Shared);
+        let most = match (by_reference && self.large, current.msg.msn()) {
+            (false, _) => self.mulpdu,
+            (true, None) => SHARED_PAYLOAD.saturating_add(TAGGED),
+            (true, Some(_)) => SHARED_PAYLOAD.saturating_add(UNTAGGED),
+        };
+        let Some(fpdu) = current.msg.fpdu(most) else {
             self.finish_message(qp);
-            return Ok(true);
+            return Step::Done;
         };
-        let sges = &mut self.sges;
-        let inline = self.wr.inline();
+        let whole = fpdu.is_last() && fpdu.payload().0 == 0;
+        let (sges, wr, answering) = (&mut self.sges, &self.wr, &self.answering);
         let source = &mut current.source;
-        let encoded = encode(&mut self.buf, &self.stream, &fpdu, |dst| match source {
-            Source::None => Err(AccessError::Bounds),
-            Source::Inline { used } => {
-                let end = used.saturating_add(dst.len());
-                let bytes = inline.and_then(|data| data.get(*used..end));
-                dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
-                *used = end;
-                Ok(())
-            }
-            Source::Sges => sges.gather(dst),
-            Source::Response { mem, addr } => {
-                mem.read(*addr, dst)?;
-                *addr = addr.wrapping_add(dst.len() as u64);
-                Ok(())
-            }
-        });
+        let encoded = if by_reference {
+            encode_shared(&mut self.buf, &self.stream, &current.msg, &fpdu, sges)
+        } else {
+            encode(&mut self.buf, &self.stream, &current.msg, &fpdu, |dst| {
+                match source {
+                    Source::None | Source::Shared => Err(AccessError::Bounds),
+                    Source::Inline { used } => {
+                        let end = used.saturating_add(dst.len());
+                        let bytes = wr.inline().and_then(|data| data.get(*used..end));
+                        dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
+                        *used = end;
+                        Ok(())
+                    }
+                    Source::List { loaded } => {
+                        let list = list(qp, wr);
+                        if whole {
+                            return sges.gather_all(&list, dst);
+                        }
+                        if !*loaded {
+                            // All of it is checked before the first byte of the message leaves.
+                            sges.load(&list, Right::LocalRead)?;
+                            *loaded = true;
+                        }
+                        sges.gather(dst)
+                    }
+                    Source::Response { addr } => {
+                        let request = answering.as_ref().ok_or(AccessError::Bounds)?;
+                        let mem = request.source.as_ref().ok_or(AccessError::Bounds)?;
+                        mem.read(*addr, dst)?;
+                        *addr = addr.wrapping_add(dst.len() as u64);
+                        Ok(())
+                    }
+                }
+            })
+        };
         match encoded {
-            Encoded::NoRoom => Ok(false),
+            Encoded::NoRoom => Step::NoRoom,
             Encoded::Done(bytes) => {
                 current.msg.commit(&fpdu);
                 self.stream.sent(&fpdu);
@@ -307,29 +489,43 @@ impl TxCtx {
                 if fpdu.is_last() {
                     self.finish_message(qp);
                 }
-                Ok(true)
+                Step::Done
             }
-            Encoded::Denied(error) => Err(match current.origin {
-                Origin::Response { msn, read } => {
-                    let error = IwarpError::Access {
-                        error,
-                        op: AccessOp::ReadRequest,
-                    };
-                    let done = current.msg.offset();
-                    let term = error
-                        .terminate()
-                        .map(|code| Terminate::for_read(code, msn, &read, done));
-                    Cause::Stream { error, term }
-                }
-                Origin::Sq(seq) => {
-                    let error = IwarpError::Access {
-                        error,
-                        op: AccessOp::Send,
-                    };
-                    failed(qp, seq, error)
-                }
-                Origin::Own => Cause::Local(IwarpError::LocalCatastrophic),
-            }),
+            Encoded::Denied(error) => {
+                self.broken = Some(self.denied(qp, error));
+                Step::Broken
+            }
+        }
+    }
+
+    /// The payload of the current message may not be read.
+    #[cold]
+    fn denied(&mut self, qp: &QpObj, error: AccessError) -> Cause {
+        self.enlist(qp);
+        match (&self.current, &self.answering) {
+            (
+                Some(Current {
+                    origin: Origin::Response,
+                    msg,
+                    ..
+                }),
+                Some(Request { msn, read, .. }),
+            ) => {
+                let error = error.during(AccessOp::ReadRequest);
+                let done = msg.offset();
+                let term = error
+                    .terminate()
+                    .map(|code| Terminate::for_read(code, *msn, read, done));
+                Cause::Stream { error, term }
+            }
+            (
+                Some(Current {
+                    origin: Origin::Sq(seq),
+                    ..
+                }),
+                _,
+            ) => failed(qp, *seq, error.during(AccessOp::Send)),
+            _ => Cause::Local(IwarpError::LocalCatastrophic),
         }
     }
 
@@ -342,7 +538,17 @@ impl TxCtx {
                 let bytes = current.msg.len();
                 qp.stream.retire.encoded(seq, bytes, self.encoded);
             }
-            Origin::Response { .. } => qp.stream.responded(),
+            Origin::Alone => {
+                self.sges.clear();
+                if let Some(alone) = &mut self.alone {
+                    alone.wr.bytes = current.msg.len();
+                    alone.end = self.encoded;
+                }
+            }
+            Origin::Response => {
+                self.answering = None;
+                qp.stream.responded();
+            }
             Origin::Own => {}
         }
         self.current = None;
@@ -362,15 +568,16 @@ impl TxCtx {
     }
 
     /// Begins the answer to the oldest Read Request of the peer.
+    #[inline]
     fn respond(&mut self, qp: &QpObj) -> bool {
+        qp.stream.has_requests() && self.answer_next(qp)
+    }
+
+    #[inline(never)]
+    fn answer_next(&mut self, qp: &QpObj) -> bool {
         let Some(request) = qp.stream.take_request() else {
             return false;
         };
-        self.answer(request);
-        true
-    }
-
-    fn answer(&mut self, request: Request) {
         self.respond_next = false;
         let read = request.read;
         let message = Message::ReadResponse {
@@ -380,19 +587,18 @@ impl TxCtx {
         self.current = Some(Current {
             msg: self.stream.begin(message, read.len),
             source: match request.source {
-                Some(mem) => Source::Response {
-                    mem,
+                Some(_) => Source::Response {
                     addr: read.source_to,
                 },
                 None => Source::None,
             },
-            origin: Origin::Response {
-                msn: request.msn,
-                read,
-            },
+            origin: Origin::Response,
         });
+        self.answering = Some(request);
+        true
     }
 
+    #[inline(never)]
     fn next_from_sq(&mut self, qp: &QpObj) -> Next {
         let seq = match self.waiting.take() {
             Some(seq) => seq,
@@ -407,19 +613,35 @@ impl TxCtx {
                     Ok(false) => return Next::Idle,
                     Ok(true) => {
                         let wr = &self.wr;
-                        let pushed = qp.stream.retire.push(Wr {
+                        let new = Wr {
                             id: wr.id(),
                             op: wr.op.wc(),
                             bytes: 0,
                             signalled: wr.signalled,
-                        });
+                        };
+                        let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
+                            && !wr.fence
+                            && wr.bytes() < qp.dev.params.zcopy_min;
+                        if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
+                            self.alone = Some(Alone {
+                                wr: new,
+                                end: u64::MAX,
+                            });
+                            self.begin_send(self.source(), Origin::Alone);
+                            return Next::Message;
+                        }
+                        self.enlist(qp);
                         // There was room, and only the owner fills it.
-                        let Some(seq) = pushed else {
+                        let Some(seq) = qp.stream.retire.push(new) else {
                             return Next::Crowded;
                         };
                         seq
                     }
-                    Err(bad) => return Next::Broken(refused(qp, bad)),
+                    Err(bad) => {
+                        self.enlist(qp);
+                        self.broken = Some(refused(qp, bad));
+                        return Next::Broken;
+                    }
                 }
             }
         };
@@ -432,21 +654,36 @@ impl TxCtx {
                     self.waiting = Some(seq);
                     return Next::Blocked;
                 }
-                Gate::Never => return Next::Broken(failed(qp, seq, IwarpError::LocalOp)),
+                Gate::Never => {
+                    self.broken = Some(failed(qp, seq, IwarpError::LocalOp));
+                    return Next::Broken;
+                }
             }
         }
         let begun = match op {
-            SendOp::Send | SendOp::SendInv | SendOp::Write => self.begin_send(qp, seq),
+            SendOp::Send | SendOp::SendInv | SendOp::Write => {
+                let source = match self.wr.bytes() < qp.dev.params.zcopy_min {
+                    true => Ok(self.source()),
+                    false => self.source_of_large(qp, seq),
+                };
+                source.map(|source| {
+                    self.begin_send(source, Origin::Sq(seq));
+                    Next::Message
+                })
+            }
             SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
             SendOp::RegMr | SendOp::LocalInv => self.do_local(qp, seq),
         };
         match begun {
             Ok(next) => next,
-            Err(error) => Next::Broken(failed(qp, seq, error)),
+            Err(error) => {
+                self.broken = Some(failed(qp, seq, error));
+                Next::Broken
+            }
         }
     }
 
-    fn begin_send(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+    fn begin_send(&mut self, source: Source, origin: Origin) {
         let wr = &self.wr;
         let message = match wr.op {
             SendOp::Write => Message::Write {
@@ -458,32 +695,49 @@ impl TxCtx {
                 inv: matches!(wr.op, SendOp::SendInv).then_some(wr.inval),
             },
         };
-        // The whole list is checked before the first byte of the message leaves.
-        let (source, len) = match wr.inline() {
-            Some(data) => {
-                let len = data.len() as u32;
-                (Source::Inline { used: 0 }, len)
-            }
-            None => {
-                let len = self
-                    .sges
-                    .load(&qp.dev, qp.pd, qp.qp_num(), wr.sges(), Right::LocalRead)
-                    .map_err(|error| IwarpError::Access {
-                        error,
-                        op: AccessOp::Send,
-                    })?;
-                (Source::Sges, len)
-            }
-        };
         self.current = Some(Current {
-            msg: self.stream.begin(message, len),
+            msg: self.stream.begin(message, wr.bytes()),
             source,
-            origin: Origin::Sq(seq),
+            origin,
         });
         self.respond_next = true;
-        Ok(Next::Message)
     }
 
+    /// Where the payload of the work request comes from.
+    fn source(&self) -> Source {
+        match self.wr.is_inline() {
+            true => Source::Inline { used: 0 },
+            false => Source::List { loaded: false },
+        }
+    }
+
+    /// As [`Self::source`], for a message that is large enough to be sent by reference.
+    #[inline(never)]
+    fn source_of_large(&mut self, qp: &QpObj, seq: u32) -> Result<Source, IwarpError> {
+        // The whole list is checked before the first byte of the message leaves.
+        self.sges
+            .load(&list(qp, &self.wr), Right::LocalRead)
+            .map_err(|error| error.during(AccessOp::Send))?;
+        let len = self.wr.bytes();
+        if !self.can_share(qp, len) {
+            return Ok(Source::List { loaded: true });
+        }
+        qp.stream.retire.share(seq);
+        qp.stats.inc(Counter::ZcopyWrs);
+        qp.stats.add(Counter::ZcopyBytes, len.into());
+        Ok(Source::Shared)
+    }
+
+    /// Whether the message of `len` bytes that was taken from the SQ may be sent by reference, and should be.
+    fn can_share(&self, qp: &QpObj, len: u32) -> bool {
+        (self.large || self.mulpdu >= SHARED_FPDU)
+            && (len >= SHARED_ALONE || !self.wr.signalled || qp.sq.has_work())
+            && !self.stream.markers()
+            && self.sges.can_share()
+            && self.sock.can_share()
+    }
+
+    #[inline(never)]
     fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
         let wr = &self.wr;
         let sge = wr.sges().first().copied().unwrap_or_default();
@@ -543,6 +797,7 @@ impl TxCtx {
     }
 
     /// Registration and invalidation: done when their turn comes, before anything behind them is looked at.
+    #[inline(never)]
     fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
         // The snapshot of the pages is not kept any longer than it takes.
         let (done, op) = match self.wr.reg.take() {
@@ -563,9 +818,9 @@ impl TxCtx {
     ///
     /// A peer allows one more message after an error, and this is it (RFC 5041 7.1); nothing can follow.
     pub(super) fn add_terminate(&mut self, term: Terminate) {
-        let msg = self.stream.begin(Message::Terminate(term), 0);
+        let msg = self.stream.begin(Message::Terminate(&term), 0);
         if let Some(fpdu) = msg.fpdu(mulpdu(0, false)) {
-            let done = encode(&mut self.buf, &self.stream, &fpdu, |_| Ok(()));
+            let done = encode(&mut self.buf, &self.stream, &msg, &fpdu, |_| Ok(()));
             if let Encoded::Done(bytes) = done {
                 self.encoded = self.encoded.wrapping_add(bytes as u64);
                 self.fpdus = self.fpdus.wrapping_add(1);
@@ -581,13 +836,25 @@ impl TxCtx {
     }
 }
 
+/// The scatter/gather list of a work request.
+fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
+    List {
+        dev: &qp.dev,
+        pd: qp.pd,
+        qpn: qp.qp_num(),
+        sges: wr.sges(),
+    }
+}
+
 /// A work request that cannot be done. It completes with an error behind those before it, and ends the stream.
+#[cold]
 fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
     qp.stream.retire.failed(seq, error.wc_status());
     Cause::Local(error)
 }
 
 /// An SQE that makes no sense.
+#[cold]
 fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
     let seq = qp.stream.retire.push(Wr {
         id: bad.id,
@@ -601,18 +868,13 @@ fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
     Cause::Local(IwarpError::LocalOp)
 }
 
-/// Whether TCP takes more. If not, it will tell when it does.
-fn has_space(sock: &SockView) -> bool {
-    if sock.memory_free() {
-        return true;
+/// How much more TCP takes. If that is nothing, it will tell when it does.
+fn send_space(sock: &SockView) -> usize {
+    match sock.space() {
+        0 => {
+            sock.set_nospace();
+            sock.space()
+        }
+        space => space,
     }
-    sock.set_nospace();
-    sock.memory_free()
-}
-
-/// The largest ULPDU of an FPDU that is one TCP segment, or where segments are larger than a buffer can be, a whole part of one.
-fn fpdu_size(sock: &SockView, markers: bool) -> u16 {
-    let mss = sock.mss().max(1);
-    let parts = mss.div_ceil(TxBuf::MAX_FPDU as u32).max(1);
-    mulpdu(mss.checked_div(parts).unwrap_or(mss), markers)
 }

@@ -17,6 +17,7 @@ use crate::{
             limits,
             Count, //
         },
+        stats::Stats,
         CqRef,
         QpObj,
         QpRef,
@@ -29,6 +30,7 @@ use crate::{
             abi,
             access,
             Customer,
+            Details,
             QpAttr,
             QpCap,
             QpInfo,
@@ -67,9 +69,13 @@ pub(crate) fn create(
     if attr.create_flags() != 0 || !attr.is_rc() {
         return Err(errno::eopnotsupp());
     }
-    let cap = attr.cap();
-    if cap.max_send_wr == 0
-        || cap.max_send_wr > limits::QP_WR
+    let mut cap = attr.cap();
+    // A program that only sends, or only receives, may ask for no room in the other queue; libsiw maps both always.
+    cap.max_send_wr = cap.max_send_wr.max(1);
+    if attr.srq().is_none() {
+        cap.max_recv_wr = cap.max_recv_wr.max(1);
+    }
+    if cap.max_send_wr > limits::QP_WR
         || cap.max_recv_wr > limits::QP_WR
         || cap.max_send_sge > limits::SGE
         || cap.max_recv_sge > limits::SGE
@@ -102,6 +108,8 @@ pub(crate) fn create(
         depths: Atomic::new(0),
         cap,
         sig_all,
+        stats: Stats::new(),
+        account: Atomic::new(0),
         dev,
         _counted: counted,
     }? Error))
@@ -248,9 +256,33 @@ pub(crate) fn query(qp: &QpObj) -> QpInfo {
     }
 }
 
+/// For `rdma resource show qp -dd`.
+pub(crate) fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
+    out.text(c"phase", fmt!("{:?}", qp.phase()))?;
+    let endpoint = qp.link.lock().clone();
+    if let Some(sock) = endpoint.map(|endpoint| endpoint.socket()) {
+        // They are gone with the connection.
+        if let (Ok(local), Ok(peer)) = (sock.local_addr(), sock.peer_addr()) {
+            out.text(c"local", fmt!("{local}"))?;
+            out.text(c"peer", fmt!("{peer}"))?;
+        }
+    }
+    let (wrs, reads, requests) = qp.stream.depths();
+    for (name, value) in [
+        (c"sq_size", qp.sq.size()),
+        (c"rq_size", qp.rq.size()),
+        (c"wrs_sent", wrs),
+        (c"reads_out", reads),
+        (c"reads_in", requests),
+    ] {
+        out.number(name, value.into())?;
+    }
+    Ok(())
+}
+
 /// `destroy_qp`: nothing of the stream moves when it returns.
 pub(crate) fn destroy(qp: &QpObj) {
-    drop(qp.dev.qps.remove(qp.qp_num()));
+    qp.dev.forget_qp(qp);
     // Any outcome will do: the state does not matter any more.
     let _ = qp.step(Event::Modify(State::Error));
     qp.advance(Phase::Terminating);
@@ -269,6 +301,7 @@ pub(crate) fn destroy(qp: &QpObj) {
     if qp.rcq.id() != qp.scq.id() {
         qp.rcq.purge(qp);
     }
+    qp.dev.settle_qp(qp);
 }
 
 /// `post_send`: a user's doorbell, or a kernel consumer's requests. Any context.

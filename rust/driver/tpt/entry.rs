@@ -4,7 +4,11 @@
 
 use super::fast_reg::Shadow;
 use crate::kapi::{
-    net::Skb,
+    crc32c::Crc32c,
+    net::{
+        Skb,
+        TxBuf, //
+    },
     rdma::{
         Backing,
         InUse,
@@ -90,6 +94,20 @@ impl Entry {
         })
     }
 
+    /// Checks an access, and runs `copy` with the memory and where in it the access begins.
+    #[inline]
+    pub(super) fn access(
+        &self,
+        access: &Access,
+        copy: &mut impl FnMut(&Backing, u64) -> Result,
+    ) -> Result<(), AccessError> {
+        let inside = self.gate.enter().ok_or(AccessError::NotValid)?;
+        let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
+        let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
+        copy(backing, offset).map_err(|_| AccessError::Bounds)
+    }
+
+    #[inline]
     fn snapshot(&self, state: &State, valid: bool) -> Region {
         Region {
             stag: state.stag,
@@ -152,13 +170,13 @@ impl LastEntry {
         Self(None)
     }
 
-    /// The access, if it is to this entry and allowed.
-    pub(super) fn try_access(&self, access: &Access) -> Option<MemRef> {
-        let (index, entry) = self.0.as_ref()?;
-        if *index != access.stag.index() {
-            return None;
+    /// The entry, if it is the one at `index`.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&RcuArc<Entry>> {
+        match &self.0 {
+            Some((last, entry)) if *last == index => Some(entry),
+            _ => None,
         }
-        MemRef::new(entry, access).ok()
     }
 
     /// Remembers an entry.
@@ -239,6 +257,27 @@ impl MemRef {
     /// hardirq.
     pub(crate) fn read(&self, to: u64, dst: &mut [u8]) -> Result<(), AccessError> {
         self.chunk(to, dst.len(), |backing, offset| backing.read(offset, dst))
+    }
+
+    /// Whether [`Self::share`] is possible.
+    pub(crate) fn can_share(&self) -> bool {
+        self.entry
+            .as_ref()
+            .is_some_and(|entry| matches!(entry.kind, Kind::Mr))
+    }
+
+    /// Has `buf` send the region at `to` by reference, and `crc` go over it: one chunk, at most
+    /// 64 KiB. Any context but hardirq.
+    pub(crate) fn share(
+        &self,
+        to: u64,
+        len: usize,
+        buf: &mut TxBuf,
+        crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessError> {
+        self.chunk(to, len, |backing, offset| {
+            backing.share(offset, len, buf, crc)
+        })
     }
 
     /// Copies `len` bytes of `skb` from `skb_off` into the region at `to`: one chunk. Softirq or

@@ -67,6 +67,7 @@ pub(crate) struct RegWr {
     list: Option<PageList>,
     stag: Stag,
     rights: Rights,
+    base: u64,
 }
 
 impl RegWr {
@@ -79,6 +80,8 @@ impl RegWr {
             list: Some(list),
             stag: Stag(key),
             rights,
+            // Not that of `map_mr_sg`: the consumer may have given it another address since, as NFS does.
+            base: mr.iova(),
         })
     }
 
@@ -103,7 +106,7 @@ impl RegWr {
             state.base = if self.rights.contains(Rights::ZERO_BASED) {
                 0
             } else {
-                list.iova()
+                self.base
             };
             state.len = list.len();
             Ok(())

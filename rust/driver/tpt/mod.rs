@@ -14,6 +14,7 @@ use super::{
     Shared, //
 };
 use crate::kapi::rdma::{
+    Backing,
     RcuArc,
     TptTable, //
 };
@@ -102,14 +103,40 @@ impl Tpt {
         if access.len == 0 {
             return Ok(MemRef::empty());
         }
-        if let Some(mem) = last.try_access(access) {
+        let index = access.stag.index();
+        if let Some(Ok(mem)) = last.get(index).map(|entry| MemRef::new(entry, access)) {
             return Ok(mem);
         }
-        let index = access.stag.index();
         let entry = self.table.get(index).ok_or(AccessError::UnknownStag)?;
         let mem = MemRef::new(&entry, access)?;
         last.set(index, entry);
         Ok(mem)
+    }
+
+    /// Checks an access and carries it out in one go: `copy` gets the memory, and where in it the access begins. It does one piece of work
+    /// of bounded size, at most 64 KiB.
+    ///
+    /// Any context but hardirq. For an access of no bytes nothing is done.
+    #[inline]
+    pub(crate) fn access(
+        &self,
+        access: &Access,
+        last: &mut LastEntry,
+        mut copy: impl FnMut(&Backing, u64) -> Result,
+    ) -> Result<(), AccessError> {
+        if access.len == 0 {
+            return Ok(());
+        }
+        let index = access.stag.index();
+        if let Some(entry) = last.get(index) {
+            if entry.access(access, &mut copy).is_ok() {
+                return Ok(());
+            }
+        }
+        let entry = self.table.get(index).ok_or(AccessError::UnknownStag)?;
+        entry.access(access, &mut copy)?;
+        last.set(index, entry);
+        Ok(())
     }
 
     /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): takes the

@@ -65,13 +65,15 @@ impl Drop for Mr {
 /// The rights a consumer asks for, as far as we can give them.
 ///
 /// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); others we do not know are refused, never
-/// dropped in silence.
+/// dropped in silence. Only atomics may be allowed to a peer that cannot ask for any (RFC 5040 has
+/// none): many programs do so for whatever device they find.
 pub(super) fn rights(access: u32) -> Result<Rights> {
     /// `IB_ACCESS_HUGETLB`: a hint.
     const HUGETLB: u32 = 1 << 7;
     const KNOWN: u32 = flags::LOCAL_WRITE
         | flags::REMOTE_WRITE
         | flags::REMOTE_READ
+        | flags::REMOTE_ATOMIC
         | flags::MW_BIND
         | flags::ZERO_BASED
         | HUGETLB
@@ -250,4 +252,13 @@ pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<Ne
 /// `map_mr_sg`: collects the pages the next REG_MR is to register. Any context.
 pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
     mr.entry.shadow.fill(sg)
+}
+
+/// For `rdma resource show mr -dd`.
+pub(crate) fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
+    let region = mr.entry.region();
+    out.text(c"kind", fmt!("{:?}", region.kind))?;
+    out.number(c"valid", region.valid.into())?;
+    out.hex(c"rights", region.rights.0.into())?;
+    out.hex(c"base", region.base)
 }

@@ -41,4 +41,5 @@ pub mod stag;
 pub mod stream_rx;
 pub mod stream_tx;
 pub mod tx_owner;
+pub mod tx_share;
 pub mod wire;

@@ -45,6 +45,8 @@ pub struct Config {
     pub revision: Revision,
     /// Prefer CRCs. They are used if either side does (RFC 5044 7.1.1).
     pub crc: bool,
+    /// Offer FPDUs larger than a TCP segment, and take up the offer of others. Both sides have to.
+    pub large_fpdus: bool,
     /// Inbound Read depth wanted, as initiator.
     pub ird: u16,
     /// Outbound Read depth wanted, as initiator.
@@ -75,6 +77,8 @@ pub struct Negotiated {
     pub crc: bool,
     /// The peer wants markers in what we send. We never ask for them in what we receive.
     pub tx_markers: bool,
+    /// Both sides want FPDUs larger than a TCP segment.
+    pub large_fpdus: bool,
     /// Revision of the peer's frame.
     pub revision: u8,
     /// Both frames have enhanced data.
@@ -139,7 +143,7 @@ pub struct Request {
 
 /// The zero-length message of an RTR kind, and its length for
 /// [`super::stream_tx::TxStream::begin`].
-pub const fn rtr_message(kind: RtrKind) -> Message {
+pub const fn rtr_message(kind: RtrKind) -> Message<'static> {
     match kind {
         RtrKind::Send => Message::Send {
             se: false,
@@ -279,6 +283,7 @@ impl Initiator {
             crc: self.config.crc,
             reject: false,
             enhanced: self.enhanced(),
+            large: self.config.large_fpdus,
             res: 0,
             revision: self.config.revision.to_wire(),
             pd_len: 0,
@@ -332,6 +337,7 @@ impl Initiator {
         let net = Negotiated {
             crc: self.config.crc || frame.crc,
             tx_markers: frame.markers,
+            large_fpdus: self.config.large_fpdus && frame.large,
             revision: frame.revision,
             enhanced: self.enhanced(),
         };
@@ -505,6 +511,7 @@ impl Responder {
             crc: self.config.crc || request.crc,
             reject,
             enhanced: false,
+            large: self.config.large_fpdus && request.large,
             res: 0,
             revision: request.revision,
             pd_len: 0,
@@ -528,6 +535,7 @@ impl Responder {
         let net = Negotiated {
             crc: self.config.crc || frame.crc,
             tx_markers: frame.markers,
+            large_fpdus: self.config.large_fpdus && frame.large,
             revision: frame.revision,
             enhanced: data.is_some(),
         };

@@ -10,12 +10,14 @@ use super::stag::Stag;
 use super::wire::bytes::put_at;
 use super::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
 use super::wire::mpa::{self, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
-use super::wire::rdmap::{Header, ReadRequest, MAX_HEADER};
+use super::wire::rdmap::{
+    Opcode, ReadRequest, Start, READ_REQUEST_HEADER, SEND_HEADER, TAGGED_HEADER,
+};
 use super::wire::terminate::Terminate;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum Message<'a> {
     /// Send, with its variants.
     Send {
         /// With solicited event.
@@ -40,7 +42,7 @@ pub enum Message {
         to: u64,
     },
     /// Terminate: the last message of a stream.
-    Terminate(Terminate),
+    Terminate(&'a Terminate),
 }
 
 /// What a sender has to remember of a stream: the MSNs and, with markers, the position.
@@ -93,21 +95,22 @@ impl TxStream {
     /// the order they are sent.
     ///
     /// A Read Request and a Terminate have no payload; `len` does not count for them.
-    pub fn begin(&mut self, message: Message, len: u32) -> TxMessage {
-        let (queue, len) = match message {
-            Message::Send { .. } => (Some(&mut self.send_msn), len),
-            Message::ReadRequest(_) => (Some(&mut self.read_msn), 0),
-            Message::Terminate(_) => (Some(&mut self.terminate_msn), 0),
-            Message::Write { .. } | Message::ReadResponse { .. } => (None, len),
-        };
-        let msn = queue.map(|next| {
+    #[inline]
+    pub fn begin<'a>(&mut self, message: Message<'a>, len: u32) -> TxMessage<'a> {
+        let take = |next: &mut u32| {
             let msn = *next;
             *next = msn.wrapping_add(1);
             msn
-        });
+        };
+        let (msn, len) = match message {
+            Message::Send { .. } => (take(&mut self.send_msn), len),
+            Message::ReadRequest(_) => (take(&mut self.read_msn), 0),
+            Message::Terminate(_) => (take(&mut self.terminate_msn), 0),
+            Message::Write { .. } | Message::ReadResponse { .. } => (0, len),
+        };
         TxMessage {
             message,
-            msn: msn.unwrap_or(0),
+            msn,
             len,
             sent: 0,
             done: false,
@@ -143,60 +146,88 @@ impl TxStream {
 
 /// A message on its way: can be stopped and taken up again after any FPDU.
 #[derive(Clone, Debug)]
-pub struct TxMessage {
-    message: Message,
+pub struct TxMessage<'a> {
+    message: Message<'a>,
     msn: u32,
     len: u32,
     sent: u32,
     done: bool,
 }
 
-impl TxMessage {
+impl<'a> TxMessage<'a> {
     /// The next FPDU with a ULPDU of at most `mulpdu` bytes; `None` when all have been committed.
     ///
     /// `mulpdu` may differ from call to call. A header that does not fit still goes out whole: no
     /// header is longer than the least MULPDU.
+    #[inline]
     pub fn fpdu(&self, mulpdu: u16) -> Option<Fpdu> {
         if self.done {
             return None;
         }
-        let header = self.header();
-        let room = max_payload(header.len(), mulpdu);
+        let header_len = self.header_len();
+        let room = max_payload(header_len, mulpdu);
         let left = self.len.saturating_sub(self.sent);
         let len = u16::try_from(left).unwrap_or(u16::MAX).min(room);
-        let last = u32::from(len) == left;
-        let mut bytes = [0; MAX_HEADER_LEN];
-        // Cannot fail: the array holds any header. Still, no panic if it does.
-        let header_len = header.emit(len, last, &mut bytes).ok()?;
         Some(Fpdu {
-            bytes,
-            header_len: u16::try_from(header_len).ok()?,
+            header_len,
             offset: self.sent,
             len,
-            last,
+            last: u32::from(len) == left,
         })
     }
 
-    fn header(&self) -> Header {
-        let untagged = |qn, mo| Untagged {
+    /// Writes the header of `fpdu`, which [`Self::fpdu`] gave, and returns its length; `None` if
+    /// `out` is too short for it.
+    #[inline]
+    pub fn emit(&self, fpdu: &Fpdu, out: &mut [u8]) -> Option<usize> {
+        let start = |opcode| Start {
+            opcode,
+            header_len: fpdu.header_len,
+            payload: fpdu.len,
+            last: fpdu.last,
+        };
+        let untagged = |qn| Untagged {
             qn,
             msn: self.msn,
-            mo,
+            mo: fpdu.offset,
         };
         let tagged = |stag, to: u64| Tagged {
             stag,
-            to: to.wrapping_add(u64::from(self.sent)),
+            to: to.wrapping_add(u64::from(fpdu.offset)),
         };
+        let emitted = match self.message {
+            Message::Send { se, inv } => {
+                let opcode = match (se, inv.is_some()) {
+                    (false, false) => Opcode::Send,
+                    (false, true) => Opcode::SendInv,
+                    (true, false) => Opcode::SendSe,
+                    (true, true) => Opcode::SendSeInv,
+                };
+                start(opcode).untagged(inv, &untagged(QN_SEND), out, |_| Ok(()))
+            }
+            Message::Write { stag, to } => start(Opcode::Write).tagged(&tagged(stag, to), out),
+            Message::ReadResponse { stag, to } => {
+                start(Opcode::ReadResponse).tagged(&tagged(stag, to), out)
+            }
+            Message::ReadRequest(read) => {
+                start(Opcode::ReadRequest)
+                    .untagged(None, &untagged(QN_READ), out, |w| read.write(w))
+            }
+            Message::Terminate(term) => {
+                start(Opcode::Terminate)
+                    .untagged(None, &untagged(QN_TERMINATE), out, |w| term.write(w))
+            }
+        };
+        emitted.ok()
+    }
+
+    #[inline]
+    fn header_len(&self) -> u16 {
         match self.message {
-            Message::Send { se, inv } => Header::Send {
-                se,
-                inv,
-                ddp: untagged(QN_SEND, self.sent),
-            },
-            Message::Write { stag, to } => Header::Write(tagged(stag, to)),
-            Message::ReadResponse { stag, to } => Header::ReadResponse(tagged(stag, to)),
-            Message::ReadRequest(read) => Header::ReadRequest(untagged(QN_READ, 0), read),
-            Message::Terminate(term) => Header::Terminate(untagged(QN_TERMINATE, 0), term),
+            Message::Send { .. } => SEND_HEADER,
+            Message::Write { .. } | Message::ReadResponse { .. } => TAGGED_HEADER,
+            Message::ReadRequest(_) => READ_REQUEST_HEADER,
+            Message::Terminate(term) => SEND_HEADER.saturating_add(term.len()),
         }
     }
 
@@ -227,7 +258,7 @@ impl TxMessage {
     }
 
     /// What is being sent.
-    pub const fn message(&self) -> &Message {
+    pub const fn message(&self) -> &Message<'a> {
         &self.message
     }
 
@@ -245,20 +276,16 @@ impl TxMessage {
             return 0;
         }
         message_cost(
-            self.header().len(),
+            self.header_len(),
             self.len.saturating_sub(self.sent),
             mulpdu,
         )
     }
 }
 
-const MAX_HEADER_LEN: usize = 72;
-const _: () = assert!(MAX_HEADER == 72);
-
 /// One FPDU to be sent: header, a range of the message's payload, pad and CRC.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Fpdu {
-    bytes: [u8; MAX_HEADER_LEN],
     header_len: u16,
     offset: u32,
     len: u16,
@@ -266,11 +293,9 @@ pub struct Fpdu {
 }
 
 impl Fpdu {
-    /// Header bytes, from the MPA length field on.
-    pub fn header(&self) -> &[u8] {
-        self.bytes
-            .get(..usize::from(self.header_len))
-            .unwrap_or(&[])
+    /// Bytes of its header, from the MPA length field on.
+    pub const fn header_len(&self) -> u16 {
+        self.header_len
     }
 
     /// Offset of the payload in its message, and its length.

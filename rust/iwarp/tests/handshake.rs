@@ -12,6 +12,7 @@ use iwarp::wire::mpa::{emit_frame, Enhanced, Frame, FrameKind};
 const CONFIG: Config = Config {
     revision: Revision::Two,
     crc: true,
+    large_fpdus: false,
     ird: 16,
     ord: 8,
     max_ird: 128,
@@ -171,6 +172,38 @@ fn check_pair(active: Config, passive: Config) {
     }
 }
 
+/// FPDUs larger than a segment take two that want them; the bit of one who does not is zero, whatever
+/// the other's is.
+#[test]
+fn large_fpdus() {
+    const LARGE: u8 = 0x08;
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let active = Config {
+            large_fpdus: ours,
+            ..CONFIG
+        };
+        let passive = Config {
+            large_fpdus: theirs,
+            ..CONFIG
+        };
+        let (a, b) = connect(active, passive, 4, 4);
+        assert_eq!(a.net.large_fpdus, ours && theirs);
+        assert_eq!(b.net.large_fpdus, ours && theirs);
+
+        let mut initiator = Initiator::new(active);
+        let mut responder = Responder::new(passive);
+        let asks = request(&initiator, &[]);
+        assert_eq!(asks[16] & 0x0f, if ours { LARGE } else { 0 });
+        answered(&mut responder, &asks, 1000).unwrap();
+        let (mut says, _) = accept(&responder, 4, 4, &[]);
+        assert_eq!(says[16] & 0x0f, if ours && theirs { LARGE } else { 0 });
+        // A peer that sends back what it got, as the C driver does: it is not asked for if unwanted.
+        says[16] |= asks[16] & 0x0f;
+        let established = accepted(asked(&mut initiator, &says, 1000));
+        assert_eq!(established.net.large_fpdus, ours);
+    }
+}
+
 #[test]
 fn read_depths() {
     let depths = [0, 1, 7, 8, 64, 128, 200, 0x3ffe, 0x3fff];
@@ -223,6 +256,7 @@ fn frame(kind: FrameKind, revision: u8, data: Option<Enhanced>, private: &[u8]) 
         crc: false,
         reject: false,
         enhanced: false,
+        large: false,
         res: 0,
         revision,
         pd_len: 0,

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{crc32c, region, send, Receiver, Rng, BASE};
+use common::{crc32c, header, region, send, Receiver, Rng, BASE};
 use iwarp::access::{
     check, check_invalidate, Access, AccessError, AccessOp, Kind, Need, PdId, Region, Rights,
 };
@@ -86,7 +86,7 @@ fn feed(rng: &mut Rng, rx: &mut Receiver, stream: &[u8]) {
     if let Some(term) = rx.error.and_then(|error| rx.rx.terminate(error)) {
         let bytes = send(
             &mut TxStream::new(true, false),
-            Message::Terminate(term),
+            Message::Terminate(&term),
             &[],
             1442,
         );
@@ -133,7 +133,7 @@ fn good_streams_gone_bad() {
                     source_stag: stag,
                     source_to: to,
                 }),
-                3 => Message::Terminate(Terminate::bare(TermCode::CATASTROPHIC)),
+                3 => Message::Terminate(&Terminate::bare(TermCode::CATASTROPHIC)),
                 _ => Message::Send {
                     se: rng.below(2) == 0,
                     inv: (rng.below(2) == 0).then_some(stag),
@@ -201,6 +201,7 @@ fn handshakes() {
                 Revision::Two
             },
             crc: rng.below(2) == 0,
+            large_fpdus: rng.below(2) == 0,
             ird: rng.next() as u16,
             ord: rng.next() as u16,
             max_ird: rng.next() as u16,
@@ -267,7 +268,7 @@ fn senders() {
             assert!(pointers
                 .iter()
                 .all(|p| p.1 % 4 == 0 && u32::from(p.1) >= p.0));
-            let _ = fpdu.trailer(Some(crc32c(fpdu.header())));
+            let _ = fpdu.trailer(Some(crc32c(&header(&msg, &fpdu))));
             tx.sent(&fpdu);
             msg.commit(&fpdu);
         }

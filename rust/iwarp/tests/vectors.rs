@@ -301,6 +301,7 @@ fn start_up_frames() {
         crc: true,
         reject: false,
         enhanced: false,
+        large: false,
         res: 0,
         revision: 2,
         pd_len: 0,
@@ -338,12 +339,12 @@ fn start_up_frames() {
         hex("4d504120494420526570204672616d65 e0 02 0000")
     );
 
-    // Reserved bits: kept when received, not an error, and zero when sent.
+    // Reserved bits: kept when received, not an error, and zero when sent, but for the one that we use.
     out[16] |= 0x0f;
     let odd = Frame::parse(&out).unwrap();
-    assert_eq!(odd.res, 0x0f);
+    assert_eq!((odd.large, odd.res), (true, 0x07));
     assert_eq!(emit_frame(&odd, None, &[], &mut out), Ok(20));
-    assert_eq!(out[16], 0xe0);
+    assert_eq!(out[16], 0xe8);
 
     out[3] ^= 1;
     assert_eq!(Frame::parse(&out), Err(MpaError::Key));

@@ -3,6 +3,7 @@
 //! What may be done with a socket that is locked.
 
 use super::{
+    mark,
     skb::Skb,
     socket::{
         Socket,
@@ -14,7 +15,8 @@ use crate::kapi::bindings;
 use core::{
     marker::PhantomData,
     mem::MaybeUninit,
-    ops::Deref, //
+    ops::Deref,
+    ptr::null_mut, //
 };
 use kernel::{
     ffi,
@@ -60,10 +62,11 @@ impl SockView {
         unsafe { bindings::siw_helper_sk_mss(self.sk) }
     }
 
-    /// Whether TCP takes a new segment.
-    pub(crate) fn memory_free(&self) -> bool {
+    /// How much more TCP takes, in bytes of memory: how much of the send buffer is free, or 0 if it
+    /// takes no new segment.
+    pub(crate) fn space(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_memory_free(self.sk) }
+        usize::try_from(unsafe { bindings::siw_helper_sk_space(self.sk) }).unwrap_or(0)
     }
 
     /// The size of the send buffer, in bytes of memory.
@@ -78,14 +81,9 @@ impl SockView {
         usize::try_from(unsafe { bindings::siw_helper_sk_wmem_queued(self.sk) }).unwrap_or(0)
     }
 
-    /// How much of the send buffer is free.
-    pub(crate) fn wspace(&self) -> usize {
-        self.sndbuf().saturating_sub(self.wmem_queued())
-    }
-
     /// Asks for [`write_space`](super::SocketEvents::write_space).
     ///
-    /// Test [`Self::memory_free`] again after it: space may have come in between.
+    /// Look at [`Self::space`] again after it: space may have come in between.
     pub(crate) fn set_nospace(&self) {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::siw_helper_sk_set_nospace(self.sk) };
@@ -97,8 +95,36 @@ impl SockView {
         unsafe { bindings::siw_helper_sk_clear_nospace(self.sk) };
     }
 
-    /// Hands all that is pending to TCP, in one call.
+    /// How many bytes are with TCP that the peer has not acknowledged.
+    pub(crate) fn unacked(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_unsent(self.sk) }
+    }
+
+    /// Hands all that is pending to TCP.
+    #[inline]
     fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        if buf.shared().is_empty() {
+            return self.send_copied(buf, more);
+        }
+        let shared = self.send_shared(buf, more || buf.pending() != 0)?;
+        if !buf.shared().is_empty() || buf.pending() == 0 {
+            return Ok(shared);
+        }
+        // An error comes again if there was one.
+        Ok(shared.saturating_add(self.send_copied(buf, more).unwrap_or(0)))
+    }
+
+    fn send_copied(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        if let Some(bytes) = buf.few() {
+            let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+            // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
+            // read, and not looked at any more when it returns.
+            let ret = unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) };
+            let taken = accepted(ret)?;
+            buf.forget_few(taken);
+            return Ok(taken);
+        }
         let mut bvec = [const { MaybeUninit::uninit() }; TxBuf::CHUNKS];
         let (n, len) = buf.fill(&mut bvec);
         if len == 0 {
@@ -108,17 +134,37 @@ impl SockView {
         // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements
         // are written and describe `len` bytes of pages; TCP takes references of its own of what it
         // keeps.
-        let ret = unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more) };
-        match usize::try_from(ret) {
-            Ok(taken) => {
-                buf.consume(taken);
-                Ok(taken)
-            }
-            Err(_) => match Error::from_errno(ret) {
-                EAGAIN => Ok(0),
-                e => Err(e),
-            },
-        }
+        let ret =
+            unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
+        let taken = accepted(ret)?;
+        buf.consume(taken);
+        Ok(taken)
+    }
+
+    /// Hands to TCP what is to be sent by reference, in one call.
+    fn send_shared(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        let runs = buf.shared();
+        let len = runs.iter().map(|run| run.bv_len as usize).sum();
+        let first = runs.as_ptr().cast_mut();
+        let n = runs.len() as u32;
+        let mark = mark::get();
+        // SAFETY: As in `send_copied()`; the elements are read only. The mark is there until the
+        // module goes, which waits for TCP to let go of it.
+        let ret = unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more, mark) };
+        let taken = accepted(ret)?;
+        buf.consume_shared(taken);
+        Ok(taken)
+    }
+}
+
+/// How much TCP took: nothing if it has no space.
+fn accepted(ret: ffi::c_int) -> Result<usize> {
+    match usize::try_from(ret) {
+        Ok(taken) => Ok(taken),
+        Err(_) => match Error::from_errno(ret) {
+            EAGAIN => Ok(0),
+            e => Err(e),
+        },
     }
 }
 

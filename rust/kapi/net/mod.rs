@@ -6,6 +6,7 @@ pub(crate) mod addr;
 mod callbacks;
 mod listener;
 mod locked;
+mod mark;
 pub(crate) mod netdev;
 mod notifier;
 pub(crate) mod skb;
@@ -90,6 +91,8 @@ impl Drop for Net {
         // Releasing one may drop another: that goes to the same queue.
         self.queue.drain();
         RELEASE.store(core::ptr::null_mut(), Release);
+        mark::wait();
+        tx_buf::Pool::clear();
         // A softirq may still be in the last instructions of a callback of ours.
         // SAFETY: May sleep here.
         unsafe { bindings::synchronize_net() };

@@ -386,6 +386,13 @@ impl Socket {
         unsafe { bindings::siw_helper_sk_unsent(self.0.sk()) }
     }
 
+    /// Whether memory of others that is sent by reference stays where it is on its way out. Any
+    /// context.
+    pub(crate) fn can_share(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_sk_can_share(self.0.sk()) }
+    }
+
     /// Ends one direction, or both.
     pub(crate) fn shutdown(&self, how: Shutdown) -> Result {
         self.0.shutdown(how)

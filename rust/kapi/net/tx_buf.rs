@@ -5,9 +5,24 @@
 use crate::kapi::bindings;
 use core::{
     mem::MaybeUninit,
-    ptr::NonNull, //
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
 };
-use kernel::page::PAGE_SIZE;
+use kernel::{
+    alloc::flags::{
+        GFP_ATOMIC,
+        __GFP_NOWARN, //
+    },
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
+};
 
 /// Physically contiguous pages with a run of bytes of the stream.
 ///
@@ -27,8 +42,33 @@ impl Chunk {
     /// The order of the pages of a chunk, if there is memory.
     const ORDER: u32 = 3;
 
-    /// Allocates a chunk with room for `len` bytes. Any context.
+    /// A chunk with room for `len` bytes, if there is memory. Any context.
     fn new(len: usize) -> Option<Self> {
+        Pool::take().or_else(|| Self::allocate(len))
+    }
+
+    /// A whole chunk, of pages that are ours alone.
+    ///
+    /// # Safety
+    ///
+    /// `page` must be the first of `1 << ORDER` pages of the kernel's linear mapping; a reference of
+    /// it passes to the chunk, and it is the only one.
+    unsafe fn whole(page: NonNull<bindings::page>) -> Self {
+        // SAFETY: By the contract of this function.
+        let data = unsafe { bindings::siw_helper_page_address(page.as_ptr()) };
+        // INVARIANT: By the contract of this function.
+        Self {
+            page,
+            // SAFETY: Mapped pages are not at address 0.
+            data: unsafe { NonNull::new_unchecked(data.cast()) },
+            cap: PAGE_SIZE << Self::ORDER,
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// Allocates a chunk, a smaller one if need be.
+    fn allocate(len: usize) -> Option<Self> {
         let mut order = Self::ORDER;
         loop {
             let cap = PAGE_SIZE << order;
@@ -62,6 +102,15 @@ impl Chunk {
         self.cap.saturating_sub(self.end)
     }
 
+    /// The bytes that wait for TCP.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `start <= cap`, by the type invariants.
+        let data = unsafe { self.data.add(self.start) };
+        // SAFETY: The bytes up to `end` are initialised, and nobody writes them as long as they are
+        // pending.
+        unsafe { core::slice::from_raw_parts(data.as_ptr(), self.pending()) }
+    }
+
     /// The bytes that were never given away.
     fn spare(&mut self) -> &mut [u8] {
         // SAFETY: `end <= cap`, by the type invariants.
@@ -74,19 +123,199 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        if self.cap == PAGE_SIZE << Self::ORDER {
+            Pool::give(self.page);
+            return;
+        }
         // SAFETY: The reference is ours by the type invariants. What TCP still refers to has
         // references of its own.
         unsafe { bindings::siw_helper_put_page(self.page.as_ptr()) };
     }
 }
 
+/// Pages of chunks that were sent, of all streams: those that TCP no longer refers to are used
+/// again, which saves clearing them. The oldest one comes first; most others are still in flight.
+///
+/// # Invariants
+///
+/// Each of `SLOTS` is null, or the first of the pages of a whole chunk, with a reference of it.
+pub(super) struct Pool;
+
+static SLOTS: [Atomic<*mut bindings::page>; Pool::SIZE as usize] =
+    [const { Atomic::new(null_mut()) }; Pool::SIZE as usize];
+/// Where the next one goes, and where the oldest one may be; both count on for ever.
+static NEWEST: Atomic<u32> = Atomic::new(0);
+static OLDEST: Atomic<u32> = Atomic::new(0);
+
+impl Pool {
+    /// 4 MiB.
+    const SIZE: u32 = 128;
+
+    fn slot(at: u32) -> &'static Atomic<*mut bindings::page> {
+        // In range, because of the remainder.
+        &SLOTS[(at % Self::SIZE) as usize]
+    }
+
+    /// Takes the pages of a chunk, and a reference of them. Any context.
+    fn give(page: NonNull<bindings::page>) {
+        let at = NEWEST.fetch_add(1, Relaxed);
+        // INVARIANT: As given; what was there is ours.
+        Self::put(Self::slot(at).xchg(page.as_ptr(), Full));
+    }
+
+    /// The oldest one, if TCP has let go of it. Any context.
+    fn take() -> Option<Chunk> {
+        let (oldest, newest) = (OLDEST.load(Relaxed), NEWEST.load(Relaxed));
+        if oldest == newest {
+            return None;
+        }
+        // Those before that were overwritten.
+        let ahead = newest.wrapping_sub(oldest);
+        let at = oldest.wrapping_add(ahead.saturating_sub(Self::SIZE));
+        // INVARIANT: What was there is ours.
+        let page = NonNull::new(Self::slot(at).xchg(null_mut(), Full));
+        let free = page.is_some_and(|page| {
+            // SAFETY: A reference of it is ours.
+            let refs = unsafe { bindings::siw_helper_page_refs(page.as_ptr()) };
+            refs == 1
+        });
+        if let (Some(page), false) = (page, free) {
+            // INVARIANT: It goes back, with its reference, or whatever came there instead goes.
+            let other = Self::slot(at).xchg(page.as_ptr(), Full);
+            Self::put(other);
+            return None;
+        }
+        OLDEST.store(at.wrapping_add(1), Relaxed);
+        // SAFETY: From a whole chunk, by the invariants; nobody else has a reference.
+        page.map(|page| unsafe { Chunk::whole(page) })
+    }
+
+    /// Lets go of the pages. Nobody uses the pool meanwhile.
+    pub(super) fn clear() {
+        for slot in &SLOTS {
+            // INVARIANT: What was there is ours.
+            Self::put(slot.xchg(null_mut(), Full));
+        }
+    }
+
+    /// `page` is null or from a slot, and no longer there.
+    fn put(page: *mut bindings::page) {
+        if !page.is_null() {
+            // SAFETY: Its reference was the slot's.
+            unsafe { bindings::siw_helper_put_page(page) };
+        }
+    }
+}
+
+/// Bytes in pages of anybody, to be sent by reference.
+///
+/// # Invariants
+///
+/// Each element of `runs` describes a part of a page, which it has a reference of. All in front of
+/// `first` is with TCP, and has none any more. There is room for `MAX` elements, or none.
+struct Shared {
+    runs: KVec<bindings::bio_vec>,
+    first: usize,
+}
+
+impl Shared {
+    const MAX: usize = 128;
+
+    const fn new() -> Self {
+        Self {
+            runs: KVec::new(),
+            first: 0,
+        }
+    }
+
+    /// Sees to it that there is room for `n` runs.
+    fn make_room(&mut self, n: usize) -> bool {
+        if self.runs.capacity() == 0 {
+            match KVec::with_capacity(Self::MAX, GFP_ATOMIC | __GFP_NOWARN) {
+                Ok(runs) => self.runs = runs,
+                Err(_) => return false,
+            }
+        }
+        let left = self.first..self.runs.len();
+        if self.first != 0 && self.runs.spare_capacity_mut().len() < n {
+            let count = left.len();
+            self.runs.copy_within(left, 0);
+            // INVARIANT: Those that are with TCP are forgotten.
+            self.runs.truncate(count);
+            self.first = 0;
+        }
+        self.runs.spare_capacity_mut().len() >= n
+    }
+
+    /// Appends `len` bytes at `addr`; whether there was room.
+    ///
+    /// # Safety
+    ///
+    /// They must be in one allocation of pages that are in the kernel's linear mapping, not of the
+    /// slab allocator, and referenced by somebody now.
+    unsafe fn push(&mut self, addr: *const u8, len: usize) -> bool {
+        if self.runs.spare_capacity_mut().is_empty() {
+            return false;
+        }
+        // SAFETY: By the contract of this function.
+        let page = unsafe { bindings::siw_helper_get_page_of(addr.cast()) };
+        let run = bindings::bio_vec {
+            bv_page: page,
+            bv_len: len as u32,
+            bv_offset: (addr as usize % PAGE_SIZE) as u32,
+        };
+        // INVARIANT: With the reference just taken.
+        self.runs.push_within_capacity(run).is_ok()
+    }
+
+    /// Forgets the last runs: only `len` of them stay.
+    fn cut(&mut self, len: usize) {
+        while self.runs.len() > len.max(self.first) {
+            if let Some(run) = self.runs.pop() {
+                // SAFETY: Its reference is ours by the type invariants.
+                unsafe { bindings::siw_helper_put_page(run.bv_page) };
+            }
+        }
+    }
+
+    fn pending(&self) -> &[bindings::bio_vec] {
+        self.runs.get(self.first..).unwrap_or(&[])
+    }
+
+    fn consume(&mut self, mut len: usize) {
+        while let Some(run) = self.runs.get_mut(self.first) {
+            let taken = len.min(run.bv_len as usize);
+            len -= taken;
+            run.bv_offset += taken as u32;
+            run.bv_len -= taken as u32;
+            if run.bv_len != 0 {
+                return;
+            }
+            // SAFETY: Our reference by the type invariants; TCP has its own.
+            unsafe { bindings::siw_helper_put_page(run.bv_page) };
+            // INVARIANT: That one has none any more.
+            self.first += 1;
+        }
+        self.runs.clear();
+        self.first = 0;
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.cut(0);
+    }
+}
+
 /// Bytes of a stream that were encoded and wait for TCP to accept them.
 ///
-/// They are in private pages that TCP refers to, and that are never written twice: what is
-/// retransmitted or looped back is what the CRC was computed over.
+/// Those that were copied are in private pages that TCP refers to, and that are never written
+/// twice: what is retransmitted or looped back is what the CRC was computed over. Others may be
+/// sent from where they are; they all come before those that were copied.
 ///
 /// Keeps its last chunk for what comes next.
 pub(crate) struct TxBuf {
+    shared: Shared,
     /// A ring of chunks: the first is sent from, the last is written to.
     chunks: [Option<Chunk>; TxBuf::CHUNKS],
     first: usize,
@@ -104,12 +333,16 @@ impl TxBuf {
     /// How many chunks there can be.
     pub(super) const CHUNKS: usize = 16;
 
+    /// See [`Self::few`].
+    const FEW: usize = 512;
+
     /// The largest contiguous reservation.
     pub(crate) const MAX_FPDU: usize = PAGE_SIZE << Chunk::ORDER;
 
     /// An empty buffer, with no memory yet.
     pub(crate) const fn new() -> Self {
         Self {
+            shared: Shared::new(),
             chunks: [const { None }; Self::CHUNKS],
             first: 0,
             used: 0,
@@ -140,7 +373,8 @@ impl TxBuf {
             let chunk = Chunk::new(len)?;
             // The last one may have been kept with nothing pending: no need of it any more.
             if self.used == 1 && self.pending() == 0 {
-                self.clear();
+                self.chunks = [const { None }; Self::CHUNKS];
+                self.used = 0;
             }
             let slot = self.first.wrapping_add(self.used) % Self::CHUNKS;
             *self.chunks.get_mut(slot)? = Some(chunk);
@@ -160,14 +394,90 @@ impl TxBuf {
         }
     }
 
-    /// How many bytes wait for TCP.
+    /// How many bytes that were copied wait for TCP.
     pub(crate) fn pending(&self) -> usize {
         self.chunks.iter().flatten().map(Chunk::pending).sum()
     }
 
-    /// Forgets all that is pending, and frees the memory.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new();
+    /// Whether `n` pages or parts of one may be appended by [`Self::share`] and
+    /// [`Self::commit_shared`]. Not behind what was copied. Any context.
+    pub(crate) fn can_share(&mut self, n: usize) -> bool {
+        self.pending() == 0 && self.shared.make_room(n)
+    }
+
+    /// Makes the first `len` bytes of the last reservation pending, to be sent by reference.
+    pub(crate) fn commit_shared(&mut self, len: usize) -> bool {
+        let len = len.min(self.reserved);
+        self.reserved = 0;
+        let Some(last) = self.last() else {
+            return false;
+        };
+        let addr = last.spare().as_ptr();
+        // INVARIANT: `reserve()` made sure that there is room. They are not sent from here.
+        last.end = last.end.saturating_add(len).min(last.cap);
+        last.start = last.end;
+        // SAFETY: They are inside of the pages of the chunk, whose reference is ours.
+        unsafe { self.shared.push(addr, len) }
+    }
+
+    /// Makes `len` bytes at `addr` pending, which stay there: whether there was room.
+    ///
+    /// # Safety
+    ///
+    /// They must be in one page of the kernel's linear mapping, not of the slab allocator, and
+    /// pinned by somebody now.
+    pub(in crate::kapi) unsafe fn share(&mut self, addr: *const u8, len: usize) -> bool {
+        // SAFETY: By the contract of this function.
+        unsafe { self.shared.push(addr, len) }
+    }
+
+    /// Where the bytes shared from now on begin, for [`Self::unshare`].
+    pub(crate) fn mark(&self) -> usize {
+        self.shared.runs.len()
+    }
+
+    /// Takes back what was shared since [`Self::mark`].
+    pub(crate) fn unshare(&mut self, mark: usize) {
+        self.shared.cut(mark);
+    }
+
+    /// What is to be sent by reference, before anything else.
+    pub(super) fn shared(&self) -> &[bindings::bio_vec] {
+        self.shared.pending()
+    }
+
+    /// Takes note that TCP accepted the first `len` bytes of [`Self::shared`].
+    pub(super) fn consume_shared(&mut self, len: usize) {
+        self.shared.consume(len);
+    }
+
+    /// All that is pending, if it is so little that a copy is cheaper than a page of its own in the
+    /// socket buffer.
+    #[inline]
+    pub(super) fn few(&mut self) -> Option<&[u8]> {
+        if self.used != 1 {
+            return None;
+        }
+        let chunk = self.chunk(0)?;
+        (1..=Self::FEW)
+            .contains(&chunk.pending())
+            .then(|| chunk.bytes())
+    }
+
+    /// Takes note that TCP has copied the first `len` bytes of [`Self::few`].
+    #[inline]
+    pub(super) fn forget_few(&mut self, len: usize) {
+        self.reserved = 0;
+        let Some(chunk) = self.chunk(0) else {
+            return;
+        };
+        // INVARIANT: Not beyond `end`. Of what was pending nothing is given away, so if that is all
+        // there is room again where it was.
+        if len >= chunk.pending() {
+            chunk.end = chunk.start;
+        } else {
+            chunk.start = chunk.start.saturating_add(len);
+        }
     }
 
     /// Describes what is pending; returns how many elements are written, and the bytes in them.

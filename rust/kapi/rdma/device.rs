@@ -86,8 +86,8 @@ impl<D: Driver> Device<D> {
         data: impl PinInit<D::Data, Error>,
     ) -> Result<NewDevice<D>> {
         const { assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN) };
-        let mut stats = KVec::with_capacity(D::PORT_COUNTERS.len(), GFP_KERNEL)?;
-        for name in D::PORT_COUNTERS {
+        let mut stats = KVec::with_capacity(D::COUNTERS.len(), GFP_KERNEL)?;
+        for name in D::COUNTERS {
             let desc = rdma_stat_desc {
                 name: name.as_char_ptr(),
                 ..pin_init::zeroed()

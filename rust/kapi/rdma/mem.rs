@@ -20,7 +20,11 @@ use crate::kapi::{
         ib_mr,
         scatterlist, //
     },
-    net::Skb, //
+    crc32c::Crc32c,
+    net::{
+        Skb,
+        TxBuf, //
+    },
 };
 
 /// Leave to access all memory of the kernel, which the core hands out with `get_dma_mr`.
@@ -79,7 +83,6 @@ pub(crate) struct PageList {
     max: usize,
     /// Of what has been mapped, if anything has.
     layout: Option<Layout>,
-    iova: u64,
     len: u64,
 }
 
@@ -90,7 +93,6 @@ impl PageList {
             pages: KVVec::with_capacity(max, GFP_KERNEL)?,
             max,
             layout: None,
-            iova: 0,
             len: 0,
         })
     }
@@ -98,11 +100,6 @@ impl PageList {
     /// The number of pages there is room for.
     pub(crate) fn capacity(&self) -> usize {
         self.max
-    }
-
-    /// The I/O virtual address of the first byte.
-    pub(crate) fn iova(&self) -> u64 {
-        self.iova
     }
 
     /// The number of bytes.
@@ -128,8 +125,7 @@ impl PageList {
         sg.mr.end_sink();
         let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
 
-        self.iova = sg.mr.iova();
-        let layout = Layout::new(page_size.trailing_zeros(), self.iova).ok_or(EINVAL)?;
+        let layout = Layout::new(page_size.trailing_zeros(), sg.mr.iova()).ok_or(EINVAL)?;
         self.layout = Some(layout);
         // INVARIANT: Not more than there are pages.
         self.len = sg.mr.len().min(layout.capacity(self.pages.len() as u64));
@@ -146,7 +142,6 @@ impl PageList {
             self.push(*page)?;
         }
         self.layout = other.layout;
-        self.iova = other.iova;
         // INVARIANT: As in `other`.
         self.len = other.len;
         Ok(())
@@ -248,8 +243,40 @@ impl Backing {
             let dst = unsafe { dst.add(done) };
             // SAFETY: `part` bytes from `src` on are pinned or the consumer's, and mapped. They
             // may change meanwhile; then what is copied is the consumer's fault, as on the wire.
-            unsafe { core::ptr::copy(src.as_ptr(), dst, part) };
+            // `dst` is borrowed from the driver's own memory, which is in no region.
+            unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), dst, part) };
             Ok(())
+        })
+    }
+
+    /// Has `buf` send the memory by reference, and `crc` go over it. Of user memory only: nobody
+    /// vouches for other pages.
+    ///
+    /// On an error part of it may be in `buf` already.
+    pub(crate) fn share(
+        &self,
+        offset: u64,
+        len: usize,
+        buf: &mut TxBuf,
+        mut crc: Option<&mut Crc32c>,
+    ) -> Result {
+        let Self::User(_) = self else {
+            return Err(EINVAL);
+        };
+        self.for_each(offset, len, |src, part, _| {
+            if let Some(crc) = &mut crc {
+                // SAFETY: `part` bytes from `src` on are pinned and mapped.
+                crc.update_with(|state| unsafe {
+                    bindings::crc32c(state, src.as_ptr().cast(), part)
+                });
+            }
+            // SAFETY: As above, in one page. Pages of a user are not of the slab allocator.
+            let fits = unsafe { buf.share(src.as_ptr(), part) };
+            if fits {
+                Ok(())
+            } else {
+                Err(ENOMEM)
+            }
         })
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod abi;
 mod attr;
 mod client;
 mod cm;
+mod details;
 mod device;
 mod gate;
 mod link;
@@ -22,6 +23,7 @@ mod object;
 mod ops;
 mod ring;
 mod table;
+mod text;
 mod udata;
 mod umem;
 mod vtable;
@@ -33,6 +35,7 @@ pub(crate) use self::{
     attr::*,
     client::Notice,
     cm::{CmEvent, CmId, ConnParam},
+    details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, Device, DeviceConfig, DriverRegistration,
         PortEvent,

@@ -143,6 +143,11 @@ impl<D: Driver> Mr<D> {
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
 
+    /// The address of the first byte, as the consumer has it now.
+    pub(crate) fn iova(&self) -> u64 {
+        self.base.iova()
+    }
+
     pub(super) fn base(&self) -> &MrBase {
         &self.base
     }

@@ -34,6 +34,7 @@ use super::{
         CmId,
         ConnParam, //
     },
+    details::Details,
     device::Device,
     mem::{
         DmaGrant,
@@ -80,8 +81,8 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     const DRIVER_ID: u32;
     /// The version of the private interface with the user's library.
     const ABI_VERSION: u32;
-    /// The names of the counters of a port.
-    const PORT_COUNTERS: &'static [&'static CStr];
+    /// The names of the counters of a port, and of those that queue pairs are bound to.
+    const COUNTERS: &'static [&'static CStr];
 
     /// Payload of [`Device`].
     type Data: Send + Sync;
@@ -104,8 +105,19 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn query_port(dev: &Device<Self>) -> Result<PortAttr>;
     fn query_gid(dev: &Device<Self>, index: usize) -> Result<[u8; 16]>;
     fn fw_version(dev: &Device<Self>, w: &mut dyn fmt::Write) -> fmt::Result;
-    /// The value of one of [`Self::PORT_COUNTERS`].
-    fn port_counter(dev: &Device<Self>, index: usize) -> u64;
+    /// The values of [`Self::COUNTERS`], of the port or of the counter with that number. What counts for such a one does
+    /// not count for the port: the core adds both. May sleep.
+    fn counter_values(dev: &Device<Self>, of: Option<u32>, values: &mut [u64]);
+    /// From now on the QP counts for the counter `id`, or for a new one. Returns its number, which is not 0. May sleep.
+    fn bind_counter(qp: &Qp<Self>, id: Option<u32>) -> Result<u32>;
+    /// The QP counts for the port again. May sleep.
+    fn unbind_counter(qp: &Qp<Self>);
+    /// No QP is bound to the counter any more; what it counted is the core's. May sleep.
+    fn close_counter(dev: &Device<Self>, id: u32);
+    /// Says about an object what the core does not know. May sleep.
+    fn describe_qp(qp: &Qp<Self>, out: &mut Details<'_>) -> Result;
+    fn describe_cq(cq: &Cq<Self>, out: &mut Details<'_>) -> Result;
+    fn describe_mr(mr: &Mr<Self>, out: &mut Details<'_>) -> Result;
     /// Consumers may use the device. May sleep.
     fn coming(_dev: &Device<Self>) {}
     /// They may not any more: what they have on it goes next. May sleep.

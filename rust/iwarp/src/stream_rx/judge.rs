@@ -4,14 +4,19 @@
 
 use super::super::error::{Error, Result};
 use super::super::stag::Stag;
-use super::super::wire::ddp::{Tagged, Untagged, TAGGED_LEN, UNTAGGED_LEN, VERSION as DDP_VERSION};
+use super::super::wire::bytes::Reader;
+use super::super::wire::ddp::{
+    Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE, TAGGED_LEN, UNTAGGED_LEN,
+    VERSION as DDP_VERSION,
+};
 use super::super::wire::mpa::{RtrKind, LENGTH_LEN};
-use super::super::wire::rdmap::{Header, Opcode, Preamble, MAX_HEADER, VERSION as RDMAP_VERSION};
-use super::{Progress, RxMachine, Segment};
+use super::super::wire::rdmap::{Opcode, Preamble, MAX_HEADER, VERSION as RDMAP_VERSION};
+use super::{Kind, Progress, RxMachine, Segment};
 
 impl RxMachine {
     /// Checks that the segment can hold a DDP header; returns the length up to its end. What is
     /// wrong with the rest is only said when all of that header can be said with it.
+    #[inline]
     pub(super) fn ddp_header(&self) -> Result<u16> {
         let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
         let ddp_len = if control.tagged {
@@ -26,6 +31,7 @@ impl RxMachine {
     }
 
     /// Checks versions and opcode; returns the length of the header.
+    #[inline]
     pub(super) fn judge_preamble(&self) -> Result<u16> {
         let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
         if control.version != DDP_VERSION {
@@ -52,128 +58,138 @@ impl RxMachine {
         }
     }
 
-    pub(super) fn judge_header(&mut self) -> Result<Segment> {
-        let (preamble, header) = Header::parse(self.header_bytes())?;
-        let len = preamble
-            .ulpdu
-            .saturating_add(LENGTH_LEN)
-            .saturating_sub(self.want);
-        let last = preamble.control.last;
-        let mut segment = Segment {
-            header,
+    /// Checks the rest of a header that is all there.
+    #[inline]
+    pub(super) fn judge_header(&self) -> Result<Segment> {
+        let mut r = Reader(&self.header);
+        let Preamble { ulpdu, control } = Preamble::read(&mut r)?;
+        let opcode = Opcode::from_wire(control.opcode);
+        let len = ulpdu.saturating_add(LENGTH_LEN).saturating_sub(self.want);
+        let segment = Segment {
+            kind: Kind::Terminate,
+            opcode,
             len,
             offset: 0,
             first: true,
-            last,
+            last: control.last,
             rtr: false,
         };
-        self.must_match = false;
-        match header {
-            Header::Write(tagged) => self.judge_write(tagged, &mut segment)?,
-            Header::ReadResponse(tagged) => self.judge_response(tagged, &mut segment)?,
-            Header::Send { inv, ddp, .. } => self.judge_send(inv, ddp, &mut segment)?,
-            Header::ReadRequest(ddp, _) => {
-                check_queue(Opcode::ReadRequest, ddp, self.read_msn, 0)?;
+        match opcode {
+            Opcode::Write => self.judge_write(Tagged::read(&mut r)?, segment),
+            Opcode::ReadResponse => self.judge_response(Tagged::read(&mut r)?, segment),
+            _ => {
+                let inv = Stag(r.u32()?);
+                self.judge_untagged(inv, Untagged::read(&mut r)?, segment)
+            }
+        }
+    }
+
+    #[inline]
+    fn judge_untagged(&self, inv: Stag, ddp: Untagged, segment: Segment) -> Result<Segment> {
+        let opcode = segment.opcode;
+        match opcode {
+            Opcode::ReadRequest => {
+                check_queue(ddp, QN_READ, self.read_msn, 0)?;
                 // The buffers of this queue hold one request each (RFC 5040 5.2).
-                if len != 0 || !last {
+                if segment.len != 0 || !segment.last {
                     return Err(Error::TooLong);
                 }
+                Ok(Segment {
+                    kind: Kind::ReadRequest,
+                    ..segment
+                })
             }
-            Header::Terminate(ddp, _) => {
-                check_queue(Opcode::Terminate, ddp, self.terminate_msn, 0)?;
+            Opcode::Terminate => {
+                // There is one in a stream.
+                check_queue(ddp, QN_TERMINATE, 1, 0)?;
+                Ok(segment)
             }
+            _ => {
+                let invalidates = matches!(opcode, Opcode::SendInv | Opcode::SendSeInv);
+                self.judge_send(invalidates.then_some(inv), ddp, segment)
+            }
+        }
+    }
+
+    #[inline]
+    fn judge_send(&self, inv: Option<Stag>, ddp: Untagged, segment: Segment) -> Result<Segment> {
+        let Some(progress) = &self.send else {
+            check_queue(ddp, QN_SEND, self.send_msn, 0)?;
+            let rtr = self.first_fpdu
+                && self.config.rtr.contains(RtrKind::Send)
+                && segment.last
+                && segment.len == 0;
+            return Ok(Segment {
+                kind: Kind::Send(inv),
+                rtr,
+                ..segment
+            });
+        };
+        check_queue(ddp, QN_SEND, self.send_msn, progress.done)?;
+        if progress.opcode != segment.opcode {
+            return Err(Error::Opcode);
+        }
+        // Offsets have 32 bits, and so has a message (RFC 5041 4.3).
+        check_len(progress, &segment, Error::TooLong)?;
+        Ok(Segment {
+            kind: Kind::Send(progress.stag),
+            offset: progress.done,
+            first: false,
+            ..segment
+        })
+    }
+
+    #[inline]
+    fn judge_write(&self, tagged: Tagged, mut segment: Segment) -> Result<Segment> {
+        segment.kind = Kind::Write(tagged);
+        if let Some(progress) = &self.tagged {
+            // Two tagged messages may not be mixed: their segments could not be told apart.
+            if progress.opcode != Opcode::Write {
+                return Err(Error::Opcode);
+            }
+            check_len(progress, &segment, Error::WriteBounds)?;
+            // Only the STag must stay: each segment is checked against it by itself, and where in
+            // the buffer the next one goes is the sender's affair (RFC 5041 4.2 and 5.3). STag and
+            // offset of a segment without payload mean nothing (RFC 5041 7.1).
+            if segment.len != 0 && progress.stag.is_some_and(|stag| stag != tagged.stag) {
+                return Err(Error::WriteStag);
+            }
+            segment.first = false;
+            segment.offset = progress.done;
         }
         Ok(segment)
     }
 
-    fn judge_send(
-        &mut self,
-        inv: Option<Stag>,
-        ddp: Untagged,
-        segment: &mut Segment,
-    ) -> Result<()> {
-        let opcode = segment.header.opcode();
-        segment.first = self.send.is_none();
-        let progress = self.send.get_or_insert(Progress {
-            inv,
-            ..Progress::new(opcode)
-        });
-        check_queue(opcode, ddp, self.send_msn, progress.done)?;
-        if progress.opcode != opcode {
-            return Err(Error::Opcode);
+    #[inline]
+    fn judge_response(&self, tagged: Tagged, mut segment: Segment) -> Result<Segment> {
+        segment.kind = Kind::ReadResponse(tagged);
+        if let Some(progress) = &self.tagged {
+            if progress.opcode != Opcode::ReadResponse {
+                return Err(Error::Opcode);
+            }
+            check_len(progress, &segment, Error::ResponseBounds)?;
+            segment.first = false;
+            segment.offset = progress.done;
+            self.check_response(&segment)?;
         }
-        // Offsets have 32 bits, and so has a message (RFC 5041 4.3).
-        progress
-            .done
-            .checked_add(u32::from(segment.len))
-            .ok_or(Error::TooLong)?;
-        segment.offset = progress.done;
-        segment.rtr = self.first_fpdu
-            && self.config.rtr.contains(RtrKind::Send)
-            && segment.first
-            && segment.last
-            && segment.len == 0;
-        Ok(())
+        Ok(segment)
     }
 
-    fn judge_write(&mut self, tagged: Tagged, segment: &mut Segment) -> Result<()> {
-        let progress = self.tagged_progress(Opcode::Write, segment)?;
-        if segment.len == 0 {
-            // STag and offset of a segment without payload mean nothing (RFC 5041 7.1).
-            return Ok(());
-        }
-        // Only the STag must stay: each segment is checked against it by itself, and where in the
-        // buffer the next one goes is the sender's affair (RFC 5041 4.2 and 5.3).
-        if progress.tagged.get_or_insert(tagged).stag != tagged.stag {
-            return Err(Error::WriteStag);
-        }
-        Ok(())
-    }
-
-    fn judge_response(&mut self, tagged: Tagged, segment: &mut Segment) -> Result<()> {
-        let first = {
-            let progress = self.tagged_progress(Opcode::ReadResponse, segment)?;
-            progress.tagged = Some(tagged);
-            segment.first
-        };
-        if first {
-            self.must_match = true;
-            return Ok(());
-        }
-        self.check_response(segment)
-    }
-
-    fn tagged_progress(&mut self, opcode: Opcode, segment: &mut Segment) -> Result<&mut Progress> {
-        segment.first = self.tagged.is_none();
-        let progress = self.tagged.get_or_insert(Progress::new(opcode));
-        if progress.opcode != opcode {
-            // Two tagged messages may not be mixed: their segments could not be told apart.
-            return Err(Error::Opcode);
-        }
-        progress
-            .done
-            .checked_add(u32::from(segment.len))
-            .ok_or(match opcode {
-                Opcode::ReadResponse => Error::ResponseBounds,
-                _ => Error::WriteBounds,
-            })?;
-        segment.offset = progress.done;
-        Ok(progress)
-    }
-
+    /// Checks a segment of a response against the Read it answers.
     pub(super) fn check_response(&self, segment: &Segment) -> Result<()> {
-        let progress = self.tagged.as_ref().ok_or(Error::State)?;
-        let expect = progress.expect.ok_or(Error::State)?;
-        let tagged = progress.tagged.ok_or(Error::State)?;
+        let expect = self.expect.ok_or(Error::State)?;
+        let Kind::ReadResponse(tagged) = segment.kind else {
+            return Err(Error::State);
+        };
         if segment.len != 0 {
             if tagged.stag != expect.stag {
                 return Err(Error::ResponseStag);
             }
-            if tagged.to != expect.to.wrapping_add(u64::from(progress.done)) {
+            if tagged.to != expect.to.wrapping_add(u64::from(segment.offset)) {
                 return Err(Error::ResponseBounds);
             }
         }
-        let after = progress.done.saturating_add(u32::from(segment.len));
+        let after = segment.offset.saturating_add(u32::from(segment.len));
         if after > expect.len || (segment.last && after != expect.len) {
             return Err(Error::ResponseBounds);
         }
@@ -181,9 +197,19 @@ impl RxMachine {
     }
 }
 
+/// Whether the message with this segment is still one that can be.
+#[inline]
+fn check_len(progress: &Progress, segment: &Segment, error: Error) -> Result<()> {
+    match progress.done.checked_add(u32::from(segment.len)) {
+        Some(_) => Ok(()),
+        None => Err(error),
+    }
+}
+
 /// Queue, MSN and offset of an untagged segment, in the order of RFC 5041 7.1.
-fn check_queue(opcode: Opcode, ddp: Untagged, msn: u32, offset: u32) -> Result<()> {
-    if opcode.queue() != Some(ddp.qn) {
+#[inline]
+fn check_queue(ddp: Untagged, qn: u32, msn: u32, offset: u32) -> Result<()> {
+    if ddp.qn != qn {
         return Err(Error::InvalidQn);
     }
     if ddp.msn != msn {

@@ -27,7 +27,7 @@ use super::wire::bytes::put_at;
 use super::wire::ddp::Tagged;
 use super::wire::mpa::{self, RtrSet, CRC_LEN};
 use super::wire::rdmap::{
-    Header, Opcode, Preamble, ReadRequest, MAX_HEADER, SEND_HEADER, TAGGED_HEADER,
+    Header, Opcode, Preamble, ReadRequest, MAX_HEADER, SEND_HEADER, SEND_HEADER_LEN, TAGGED_HEADER,
 };
 use super::wire::terminate::Terminate;
 
@@ -55,11 +55,27 @@ pub enum Need {
     Stopped,
 }
 
+/// What a segment is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Send, with the STag to invalidate.
+    Send(Option<Stag>),
+    /// An RDMA Write, and where this part of it goes.
+    Write(Tagged),
+    /// A Read Request.
+    ReadRequest,
+    /// A Read Response, and where this part of it goes.
+    ReadResponse(Tagged),
+    /// A Terminate.
+    Terminate,
+}
+
 /// A segment whose header has come in and has passed the checks of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its header.
-    pub header: Header,
+    /// What it is part of.
+    pub kind: Kind,
+    opcode: Opcode,
     /// Payload bytes.
     pub len: u16,
     /// Payload bytes of the message before this segment.
@@ -138,27 +154,16 @@ enum Phase {
 struct Progress {
     opcode: Opcode,
     done: u32,
-    tagged: Option<Tagged>,
-    expect: Option<ReadExpect>,
-    inv: Option<Stag>,
-}
-
-impl Progress {
-    const fn new(opcode: Opcode) -> Self {
-        Self {
-            opcode,
-            done: 0,
-            tagged: None,
-            expect: None,
-            inv: None,
-        }
-    }
+    /// Of a Send the one to invalidate, of a Write the one that is written to.
+    stag: Option<Stag>,
 }
 
 /// The receiver of one stream.
 #[derive(Clone, Debug)]
 pub struct RxMachine {
     config: RxConfig,
+    /// The CRC of this FPDU is to be checked when it is complete.
+    checks: bool,
     phase: Phase,
     first_fpdu: bool,
     header: [u8; 72],
@@ -168,13 +173,16 @@ pub struct RxMachine {
     trailer: [u8; 7],
     trailer_have: u8,
     trailer_want: u8,
-    segment: Option<Segment>,
+    /// The current one, from the end of its header to the end of its FPDU.
+    segment: Segment,
+    /// A response has begun that is not matched with its Read yet.
     must_match: bool,
+    /// The Read whose response is coming in.
+    expect: Option<ReadExpect>,
     tagged: Option<Progress>,
     send: Option<Progress>,
     send_msn: u32,
     read_msn: u32,
-    terminate_msn: u32,
 }
 
 const _: () = assert!(MAX_HEADER == 72);
@@ -188,6 +196,7 @@ impl RxMachine {
     pub const fn new(config: RxConfig) -> Self {
         Self {
             config,
+            checks: config.crc,
             phase: Phase::Header,
             first_fpdu: true,
             header: [0; 72],
@@ -197,17 +206,26 @@ impl RxMachine {
             trailer: [0; 7],
             trailer_have: 0,
             trailer_want: 0,
-            segment: None,
+            segment: Segment {
+                kind: Kind::Terminate,
+                opcode: Opcode::Terminate,
+                len: 0,
+                offset: 0,
+                first: false,
+                last: false,
+                rtr: false,
+            },
             must_match: false,
+            expect: None,
             tagged: None,
             send: None,
             send_msn: 1,
             read_msn: 1,
-            terminate_msn: 1,
         }
     }
 
     /// What to do next.
+    #[inline]
     pub fn need(&self) -> Need {
         match self.phase {
             Phase::Header => Need::Header(usize::from(self.want.saturating_sub(self.have))),
@@ -225,6 +243,16 @@ impl RxMachine {
         self.config.crc
     }
 
+    /// Says that the CRC over the whole of the FPDU that begins with the next byte is good.
+    pub fn vouch(&mut self) {
+        self.checks = false;
+    }
+
+    /// Whether the CRC of the current FPDU is still to be checked, by [`Self::finish`].
+    pub const fn checks_crc(&self) -> bool {
+        self.checks
+    }
+
     /// Whether no FPDU has been finished yet; a held responder may send once this is `false` (RFC
     /// 5044 7.1.2).
     pub const fn awaits_first(&self) -> bool {
@@ -232,6 +260,7 @@ impl RxMachine {
     }
 
     /// Whether the next byte begins an FPDU: a close here cuts nothing off.
+    #[inline]
     pub fn at_boundary(&self) -> bool {
         self.phase == Phase::Header && self.have == 0
     }
@@ -248,13 +277,32 @@ impl RxMachine {
     /// [`Self::match_response`] must come next.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<Option<Segment>> {
         let result = self.try_fill(bytes);
-        Ok(self.guard(result)?.then_some(self.segment).flatten())
+        Ok(self.guard(result)?.then_some(self.segment))
     }
 
     /// As [`Self::fill`], out of bytes that may be more than the header: says how many of them it
     /// took, and whether there is now a [`Self::segment`]. It takes all there are, or all it needs.
+    #[inline]
     pub fn fill_from(&mut self, bytes: &[u8]) -> Result<(usize, bool)> {
+        let result = self.try_fill_from(bytes);
+        self.guard(result)
+    }
+
+    #[inline]
+    fn try_fill_from(&mut self, bytes: &[u8]) -> Result<(usize, bool)> {
         let mut taken = 0usize;
+        // No FPDU is shorter than this, and most headers are not longer: they are judged in one go.
+        if let (true, Some(start)) = (self.at_boundary(), bytes.first_chunk()) {
+            if let Some(header) = self.header.first_chunk_mut::<SEND_HEADER_LEN>() {
+                *header = *start;
+            }
+            self.want = self.ddp_header()?;
+            self.have = self.want;
+            taken = usize::from(self.have);
+            if self.judge()? {
+                return Ok((taken, true));
+            }
+        }
         while self.phase == Phase::Header {
             let rest = bytes.get(taken..).unwrap_or(&[]);
             let want = usize::from(self.want.saturating_sub(self.have));
@@ -262,11 +310,10 @@ impl RxMachine {
             if part.is_empty() {
                 return Ok((taken, false));
             }
-            let result = self.try_fill(part);
-            self.guard(result)?;
+            self.try_fill(part)?;
             taken = taken.saturating_add(part.len());
         }
-        Ok((taken, self.segment.is_some()))
+        Ok((taken, self.segment().is_some()))
     }
 
     fn try_fill(&mut self, bytes: &[u8]) -> Result<bool> {
@@ -289,17 +336,24 @@ impl RxMachine {
                 return Ok(false);
             }
         }
+        self.judge()
+    }
+
+    /// All that was wanted is there, at least the DDP header: begins the segment, or wants more.
+    #[inline]
+    fn judge(&mut self) -> Result<bool> {
         if self.have <= SEND_HEADER {
             self.want = self.judge_preamble()?;
             if self.want > self.have {
                 return Ok(false);
             }
         }
-        let segment = self.judge_header()?;
-        self.segment = Some(segment);
-        self.payload_left = segment.len;
+        self.segment = self.judge_header()?;
+        // A response is held against the Read it answers.
+        self.must_match = self.segment.first && matches!(self.segment.kind, Kind::ReadResponse(_));
+        self.payload_left = self.segment.len;
         self.phase = Phase::Payload;
-        if segment.len == 0 {
+        if self.segment.len == 0 {
             self.start_trailer()?;
         }
         Ok(true)
@@ -316,11 +370,9 @@ impl RxMachine {
         if !self.must_match || self.phase == Phase::Stopped {
             return Err(Error::State);
         }
-        let segment = self.segment.ok_or(Error::State)?;
-        let progress = self.tagged.as_mut().ok_or(Error::State)?;
         // A response nobody asked for (RFC 5040 7.2).
-        progress.expect = Some(head.ok_or(Error::Opcode)?);
-        self.check_response(&segment)?;
+        self.expect = Some(head.ok_or(Error::Opcode)?);
+        self.check_response(&self.segment)?;
         self.must_match = false;
         Ok(())
     }
@@ -332,15 +384,20 @@ impl RxMachine {
 
     /// The segment whose payload or trailer is being received.
     pub const fn segment(&self) -> Option<&Segment> {
-        self.segment.as_ref()
+        match self.phase {
+            Phase::Payload | Phase::Trailer | Phase::Finish => Some(&self.segment),
+            Phase::Header | Phase::Stopped => None,
+        }
     }
 
     /// Notes that `n` more payload bytes have been placed.
+    #[inline]
     pub fn advance(&mut self, n: u32) -> Result<()> {
         let result = self.try_advance(n);
         self.guard(result)
     }
 
+    #[inline]
     fn try_advance(&mut self, n: u32) -> Result<()> {
         if self.phase != Phase::Payload || self.must_match {
             return Err(Error::State);
@@ -355,6 +412,7 @@ impl RxMachine {
         Ok(())
     }
 
+    #[inline]
     fn start_trailer(&mut self) -> Result<()> {
         let Preamble { ulpdu, .. } = Preamble::parse(&self.header)?;
         let crc_len = u8::try_from(CRC_LEN).map_err(|_| Error::State)?;
@@ -364,6 +422,17 @@ impl RxMachine {
         Ok(())
     }
 
+    /// Takes note of bytes of pad and CRC that need not be looked at, because the CRC is not
+    /// checked here: at most as many as [`Need::Trailer`] asks for.
+    #[inline]
+    pub fn skip_trailer(&mut self, n: usize) -> Result<()> {
+        let result = match self.checks {
+            true => Err(Error::State),
+            false => self.trailer_end(n),
+        };
+        self.guard(result)
+    }
+
     /// Takes bytes of pad and CRC, at most as many as [`Need::Trailer`] asks for.
     pub fn trailer(&mut self, bytes: &[u8]) -> Result<()> {
         let result = self.try_trailer(bytes);
@@ -371,16 +440,23 @@ impl RxMachine {
     }
 
     fn try_trailer(&mut self, bytes: &[u8]) -> Result<()> {
+        let have = usize::from(self.trailer_have);
+        self.trailer_end(bytes.len())?;
+        put_at(&mut self.trailer, have, bytes).ok_or(Error::State)?;
+        Ok(())
+    }
+
+    /// Counts `n` more bytes of pad and CRC.
+    #[inline]
+    fn trailer_end(&mut self, n: usize) -> Result<()> {
         if self.phase != Phase::Trailer || self.must_match {
             return Err(Error::State);
         }
-        let have = usize::from(self.trailer_have);
-        let end = have.checked_add(bytes.len()).ok_or(Error::State)?;
-        if end > usize::from(self.trailer_want) {
-            return Err(Error::State);
-        }
-        put_at(&mut self.trailer, have, bytes).ok_or(Error::State)?;
-        self.trailer_have = u8::try_from(end).map_err(|_| Error::State)?;
+        self.trailer_have = u8::try_from(n)
+            .ok()
+            .and_then(|n| self.trailer_have.checked_add(n))
+            .filter(|have| *have <= self.trailer_want)
+            .ok_or(Error::State)?;
         if self.trailer_have == self.trailer_want {
             self.phase = Phase::Finish;
         }
@@ -396,90 +472,108 @@ impl RxMachine {
         usize::from(self.trailer_want).saturating_sub(usize::from(CRC_LEN))
     }
 
-    /// Ends the FPDU. `crc` is the CRC32c over header, payload and pad; it does not count when CRCs
-    /// are off.
+    /// Ends the FPDU. `crc` is the CRC32c over header, payload and pad; it does not count when the
+    /// CRC need not be checked.
+    #[inline]
     pub fn finish(&mut self, crc: u32) -> Result<Event> {
         let result = self.try_finish(crc);
         self.guard(result)
     }
 
+    #[inline]
     fn try_finish(&mut self, crc: u32) -> Result<Event> {
         if self.phase != Phase::Finish {
             return Err(Error::State);
         }
-        let segment = self.segment.take().ok_or(Error::State)?;
-        let pad = self.pad_len();
-        let end = pad.saturating_add(usize::from(CRC_LEN));
-        if self.config.crc && self.trailer.get(pad..end) != Some(crc_to_wire(crc).as_slice()) {
-            // Terminate names no segment for this: it cannot be trusted.
-            return Err(Error::Crc);
+        if self.checks {
+            let pad = self.pad_len();
+            let end = pad.saturating_add(usize::from(CRC_LEN));
+            if self.trailer.get(pad..end) != Some(crc_to_wire(crc).as_slice()) {
+                // Terminate names no segment for this: it cannot be trusted.
+                return Err(Error::Crc);
+            }
         }
+        self.checks = self.config.crc;
         self.first_fpdu = false;
+        self.phase = Phase::Header;
+        let event = self.complete()?;
         self.have = 0;
         self.want = FIRST_STEP;
-        self.phase = Phase::Header;
-        Ok(self.complete(&segment))
+        Ok(event)
     }
 
-    fn complete(&mut self, segment: &Segment) -> Event {
-        let len = segment.offset.saturating_add(u32::from(segment.len));
-        match segment.header {
-            Header::Write(_) | Header::ReadResponse(_) => {
-                if !segment.last {
-                    move_on(&mut self.tagged, segment.len);
-                    return Event::Partial;
+    /// Counts the segment into the message it belongs to.
+    #[inline]
+    fn complete(&mut self) -> Result<Event> {
+        let Segment { opcode, last, .. } = self.segment;
+        let len = self
+            .segment
+            .offset
+            .saturating_add(u32::from(self.segment.len));
+        let partial = |stag| {
+            Some(Progress {
+                opcode,
+                done: len,
+                stag,
+            })
+        };
+        Ok(match self.segment.kind {
+            Kind::Send(inv) if !last => {
+                self.send = partial(inv);
+                Event::Partial
+            }
+            Kind::Send(inv) => {
+                let msn = self.send_msn;
+                self.send_msn = msn.wrapping_add(1);
+                self.send = None;
+                if self.segment.rtr {
+                    return Ok(Event::Rtr);
                 }
+                let se = matches!(opcode, Opcode::SendSe | Opcode::SendSeInv);
+                Event::Send { len, se, inv, msn }
+            }
+            Kind::Write(tagged) if !last => {
+                let known = self.tagged.and_then(|progress| progress.stag);
+                let named = (self.segment.len != 0).then_some(tagged.stag);
+                self.tagged = partial(known.or(named));
+                Event::Partial
+            }
+            Kind::Write(_) => {
                 self.tagged = None;
-                if matches!(segment.header, Header::Write(_)) {
-                    Event::Write { len }
-                } else {
-                    Event::ReadResponse { len }
+                Event::Write { len }
+            }
+            Kind::ReadResponse(_) if !last => {
+                self.tagged = partial(None);
+                Event::Partial
+            }
+            Kind::ReadResponse(_) => {
+                self.tagged = None;
+                Event::ReadResponse { len }
+            }
+            Kind::ReadRequest => {
+                let msn = self.read_msn;
+                self.read_msn = msn.wrapping_add(1);
+                match Header::parse(self.header_bytes())? {
+                    (_, Header::ReadRequest(_, request)) => Event::ReadRequest { msn, request },
+                    _ => return Err(Error::State),
                 }
             }
-            Header::Send { se, ddp, .. } => {
-                if !segment.last {
-                    move_on(&mut self.send, segment.len);
-                    return Event::Partial;
-                }
-                let inv = self.send.take().and_then(|progress| progress.inv);
-                self.send_msn = self.send_msn.wrapping_add(1);
-                if segment.rtr {
-                    return Event::Rtr;
-                }
-                Event::Send {
-                    len,
-                    se,
-                    inv,
-                    msn: ddp.msn,
-                }
-            }
-            Header::ReadRequest(ddp, request) => {
-                self.read_msn = self.read_msn.wrapping_add(1);
-                Event::ReadRequest {
-                    msn: ddp.msn,
-                    request,
-                }
-            }
-            Header::Terminate(_, term) => {
-                self.terminate_msn = self.terminate_msn.wrapping_add(1);
+            Kind::Terminate => {
                 self.phase = Phase::Stopped;
-                Event::Terminate(term)
+                match Header::parse(self.header_bytes())? {
+                    (_, Header::Terminate(_, term)) => Event::Terminate(term),
+                    _ => return Err(Error::State),
+                }
             }
-        }
+        })
     }
 
+    #[inline]
     fn guard<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.phase = Phase::Stopped;
         }
         result
-    }
-}
-
-/// Counts a segment into the message it belongs to.
-fn move_on(progress: &mut Option<Progress>, len: u16) {
-    if let Some(progress) = progress {
-        progress.done = progress.done.saturating_add(u32::from(len));
     }
 }
 

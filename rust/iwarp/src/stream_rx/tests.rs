@@ -106,8 +106,9 @@ fn sent_message_numbers_wrap() {
 fn longest_message() {
     let mut rx = receiver();
     rx.send = Some(Progress {
+        opcode: Opcode::Send,
         done: u32::MAX,
-        ..Progress::new(Opcode::Send)
+        stag: None,
     });
     let mut bytes = [0; 72];
     let header = Header::Send {

@@ -80,13 +80,15 @@ pub struct Untagged {
 }
 
 impl Tagged {
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self> {
+    #[inline]
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self> {
         Ok(Self {
             stag: Stag(r.u32()?),
             to: r.u64()?,
         })
     }
 
+    #[inline]
     pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
         w.u32(self.stag.0)?;
         w.u64(self.to)
@@ -94,7 +96,8 @@ impl Tagged {
 }
 
 impl Untagged {
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self> {
+    #[inline]
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self> {
         Ok(Self {
             qn: r.u32()?,
             msn: r.u32()?,
@@ -102,6 +105,7 @@ impl Untagged {
         })
     }
 
+    #[inline]
     pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
         w.u32(self.qn)?;
         w.u32(self.msn)?;

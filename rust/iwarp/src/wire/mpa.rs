@@ -37,7 +37,9 @@ const FLAG_MARKERS: u8 = 0x80;
 const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
-const RES_MASK: u8 = 0x0f;
+/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning.
+const FLAG_LARGE: u8 = 0x08;
+const RES_MASK: u8 = 0x07;
 
 /// Which of the two start-up frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,10 @@ pub struct Frame {
     pub reject: bool,
     /// S: the private data begins with [`Enhanced`].
     pub enhanced: bool,
-    /// The four reserved bits as received; zero when sent, and not to be checked.
+    /// The sender of the frame takes FPDUs of many TCP segments, and would like to send such. A bit
+    /// that others leave zero and do not check.
+    pub large: bool,
+    /// The other three reserved bits as received; zero when sent, and not to be checked.
     pub res: u8,
     /// Revision of MPA.
     pub revision: u8,
@@ -95,13 +100,14 @@ impl Frame {
             crc: flags & FLAG_CRC != 0,
             reject: flags & FLAG_REJECT != 0,
             enhanced: flags & FLAG_ENHANCED != 0,
+            large: flags & FLAG_LARGE != 0,
             res: flags & RES_MASK,
             revision,
             pd_len,
         })
     }
 
-    /// Writes the fixed part and returns its length. The reserved bits go out as zero.
+    /// Writes the fixed part and returns its length. The bits of `res` go out as zero.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         let mut w = Writer::new(out);
@@ -112,7 +118,8 @@ impl Frame {
         w.u8(flag(self.markers, FLAG_MARKERS)
             | flag(self.crc, FLAG_CRC)
             | flag(self.reject, FLAG_REJECT)
-            | flag(self.enhanced, FLAG_ENHANCED))?;
+            | flag(self.enhanced, FLAG_ENHANCED)
+            | flag(self.large, FLAG_LARGE))?;
         w.u8(self.revision)?;
         w.u16(self.pd_len)?;
         Ok(w.written())

@@ -18,6 +18,10 @@ pub const READ_REQUEST_LEN: u16 = 28;
 pub const TAGGED_HEADER: u16 = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
 /// Bytes of the header of a Send segment, from the MPA length on.
 pub const SEND_HEADER: u16 = mpa::LENGTH_LEN + ddp::UNTAGGED_LEN;
+pub(crate) const SEND_HEADER_LEN: usize = 20;
+const _: () = assert!(SEND_HEADER == 20);
+const TAGGED_HEADER_LEN: usize = 16;
+const _: () = assert!(TAGGED_HEADER == 16);
 /// Bytes of a whole Read Request, from the MPA length on.
 pub const READ_REQUEST_HEADER: u16 = SEND_HEADER + READ_REQUEST_LEN;
 /// Bytes of the longest Terminate, from the MPA length on; no header is longer.
@@ -136,7 +140,7 @@ impl ReadRequest {
         })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
+    pub(crate) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
         w.u32(self.sink_stag.0)?;
         w.u64(self.sink_to)?;
         w.u32(self.len)?;
@@ -160,7 +164,8 @@ impl Preamble {
         Self::read(&mut Reader(bytes))
     }
 
-    fn read(r: &mut Reader<'_>) -> Result<Self> {
+    #[inline]
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self> {
         Ok(Self {
             ulpdu: r.u16()?,
             control: Control::from_bytes(r.array()?),
@@ -259,39 +264,82 @@ impl Header {
 
     /// Writes the header of an FPDU with `payload` bytes of payload and returns its length.
     pub fn emit(&self, payload: u16, last: bool, out: &mut [u8]) -> Result<usize> {
-        let ulpdu = self
-            .len()
-            .checked_sub(mpa::LENGTH_LEN)
-            .and_then(|len| len.checked_add(payload))
-            .ok_or(Error::Buffer)?;
-        let opcode = self.opcode();
-        let control = Control {
-            tagged: opcode.is_tagged() == Some(true),
+        let start = Start {
+            opcode: self.opcode(),
+            header_len: self.len(),
+            payload,
             last,
+        };
+        match self {
+            Self::Write(tagged) | Self::ReadResponse(tagged) => start.tagged(tagged, out),
+            Self::Send { inv, ddp, .. } => start.untagged(*inv, ddp, out, |_| Ok(())),
+            Self::ReadRequest(ddp, read) => start.untagged(None, ddp, out, |w| read.write(w)),
+            Self::Terminate(ddp, term) => start.untagged(None, ddp, out, |w| term.write(w)),
+        }
+    }
+}
+
+/// How a header is begun.
+pub(crate) struct Start {
+    pub(crate) opcode: Opcode,
+    /// Bytes of the whole header, the MPA length field included.
+    pub(crate) header_len: u16,
+    /// Bytes behind it.
+    pub(crate) payload: u16,
+    pub(crate) last: bool,
+}
+
+impl Start {
+    #[inline]
+    fn write(&self, w: &mut Writer<'_>) -> Result<()> {
+        let ulpdu = self
+            .header_len
+            .checked_sub(mpa::LENGTH_LEN)
+            .and_then(|len| len.checked_add(self.payload))
+            .ok_or(Error::Buffer)?;
+        let control = Control {
+            tagged: self.opcode.is_tagged() == Some(true),
+            last: self.last,
             version: ddp::VERSION,
             rdmap_version: VERSION,
-            opcode: opcode.to_wire(),
+            opcode: self.opcode.to_wire(),
         };
-        let mut w = Writer::new(out);
         w.u16(ulpdu)?;
-        w.put(&control.to_bytes())?;
-        match self {
-            Self::Write(tagged) | Self::ReadResponse(tagged) => tagged.write(&mut w)?,
-            Self::Send { inv, ddp, .. } => {
-                w.u32(inv.map_or(0, |stag| stag.0))?;
-                ddp.write(&mut w)?;
-            }
-            Self::ReadRequest(ddp, read) => {
-                w.u32(0)?;
-                ddp.write(&mut w)?;
-                read.write(&mut w)?;
-            }
-            Self::Terminate(ddp, term) => {
-                w.u32(0)?;
-                ddp.write(&mut w)?;
-                term.write(&mut w)?;
-            }
-        }
+        w.array(control.to_bytes())
+    }
+
+    /// Writes the header of a tagged segment; returns its length.
+    #[inline]
+    pub(crate) fn tagged(&self, tagged: &Tagged, out: &mut [u8]) -> Result<usize> {
+        // One look at the room for it.
+        let out = out
+            .first_chunk_mut::<TAGGED_HEADER_LEN>()
+            .ok_or(Error::Buffer)?;
+        let mut w = Writer::new(out);
+        self.write(&mut w)?;
+        tagged.write(&mut w)?;
         Ok(w.written())
+    }
+
+    /// Writes the header of an untagged segment, of which `rest` writes what follows that of DDP;
+    /// returns its length.
+    #[inline]
+    pub(crate) fn untagged(
+        &self,
+        inv: Option<Stag>,
+        ddp: &Untagged,
+        out: &mut [u8],
+        rest: impl FnOnce(&mut Writer<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let (out, behind) = out
+            .split_first_chunk_mut::<SEND_HEADER_LEN>()
+            .ok_or(Error::Buffer)?;
+        let mut w = Writer::new(out);
+        self.write(&mut w)?;
+        w.u32(inv.map_or(0, |stag| stag.0))?;
+        ddp.write(&mut w)?;
+        let mut after = Writer::new(behind);
+        rest(&mut after)?;
+        Ok(w.written().wrapping_add(after.written()))
     }
 }

@@ -282,7 +282,7 @@ impl Terminate {
         Ok(w.written())
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
+    pub(crate) fn write(&self, w: &mut Writer<'_>) -> Result<()> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         w.u8((self.code.layer << 4) | (self.code.etype & 0x0f))?;
         w.u8(self.code.ecode)?;

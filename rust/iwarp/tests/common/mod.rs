@@ -7,10 +7,9 @@
 use iwarp::access::{check, Access, AccessOp, Need as Right, PdId, Region};
 use iwarp::error::{Error, Result};
 use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, Need, ReadExpect, RxConfig, RxMachine, Segment};
-use iwarp::stream_tx::{Message, TxMessage, TxStream};
+use iwarp::stream_rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
+use iwarp::stream_tx::{Fpdu, Message, TxMessage, TxStream};
 use iwarp::wire::mpa::RtrSet;
-use iwarp::wire::rdmap::Header;
 
 /// What one byte does to a CRC32c (Castagnoli), bit by bit: the polynomial, and no table to get
 /// wrong.
@@ -63,7 +62,7 @@ impl Rng {
 }
 
 /// Sends a message whole; the stream's bytes, markers included.
-pub fn send(tx: &mut TxStream, message: Message, payload: &[u8], mulpdu: u16) -> Vec<u8> {
+pub fn send(tx: &mut TxStream, message: Message<'_>, payload: &[u8], mulpdu: u16) -> Vec<u8> {
     let mut out = Vec::new();
     let mut msg = tx.begin(message, payload.len() as u32);
     let cost = msg.cost(mulpdu);
@@ -78,12 +77,25 @@ pub fn send(tx: &mut TxStream, message: Message, payload: &[u8], mulpdu: u16) ->
     out
 }
 
+/// The header of an FPDU of `msg`.
+pub fn header(msg: &TxMessage<'_>, fpdu: &Fpdu) -> Vec<u8> {
+    let mut bytes = vec![0; usize::from(fpdu.header_len())];
+    assert_eq!(msg.emit(fpdu, &mut bytes), Some(bytes.len()));
+    assert!(bytes.len() <= usize::from(iwarp::wire::rdmap::MAX_HEADER));
+    bytes
+}
+
 /// Sends the next FPDU of a message that is not done; its bytes, markers included.
-pub fn send_fpdu(tx: &mut TxStream, msg: &mut TxMessage, payload: &[u8], mulpdu: u16) -> Vec<u8> {
+pub fn send_fpdu(
+    tx: &mut TxStream,
+    msg: &mut TxMessage<'_>,
+    payload: &[u8],
+    mulpdu: u16,
+) -> Vec<u8> {
     let fpdu = msg.fpdu(mulpdu).unwrap();
     let (offset, len) = fpdu.payload();
     let pad = usize::from(fpdu.pad());
-    let mut body = fpdu.header().to_vec();
+    let mut body = header(msg, &fpdu);
     body.extend_from_slice(&payload[offset as usize..][..usize::from(len)]);
     body.resize(body.len() + pad, 0);
     assert_eq!(body.len() + 4, fpdu.stream_len() as usize);
@@ -189,7 +201,11 @@ impl Receiver {
                 Need::Trailer(n) => {
                     let (now, rest) = bytes.split_at(n.min(bytes.len()));
                     bytes = rest;
-                    self.rx.trailer(now)
+                    if self.rx.checks_crc() {
+                        self.rx.trailer(now)
+                    } else {
+                        self.rx.skip_trailer(now.len())
+                    }
                 }
             };
             if let Err(error) = result {
@@ -221,8 +237,8 @@ impl Receiver {
     }
 
     fn judge(&mut self, segment: &Segment) -> Result<()> {
-        match segment.header {
-            Header::Send { .. } => {
+        match segment.kind {
+            Kind::Send(_) => {
                 if segment.first && !segment.rtr {
                     self.incoming.clear();
                     self.buffers = self.buffers.checked_sub(1).ok_or(Error::NoBuffer)?;
@@ -231,16 +247,16 @@ impl Receiver {
                     return Err(Error::TooLong);
                 }
             }
-            Header::Write(tagged) => {
+            Kind::Write(tagged) => {
                 self.access(tagged.stag, tagged.to, segment.len, AccessOp::Write)?;
             }
-            Header::ReadResponse(tagged) => {
+            Kind::ReadResponse(tagged) => {
                 if segment.first {
                     self.rx.match_response(self.orq.first().copied())?;
                 }
                 self.access(tagged.stag, tagged.to, segment.len, AccessOp::ReadResponse)?;
             }
-            Header::ReadRequest(..) | Header::Terminate(..) => {}
+            Kind::ReadRequest | Kind::Terminate => {}
         }
         Ok(())
     }
@@ -268,14 +284,14 @@ impl Receiver {
             unreachable!()
         };
         let before = usize::from(segment.len) - left as usize;
-        match segment.header {
-            Header::Write(tagged) | Header::ReadResponse(tagged) => {
+        match segment.kind {
+            Kind::Write(tagged) | Kind::ReadResponse(tagged) => {
                 let at = (tagged.to - BASE) as usize + before;
                 self.memory[at..at + bytes.len()].copy_from_slice(bytes);
             }
-            Header::Send { .. } => self.incoming.extend_from_slice(bytes),
+            Kind::Send(_) => self.incoming.extend_from_slice(bytes),
             // What is behind a Terminate.
-            Header::ReadRequest(..) | Header::Terminate(..) => {}
+            Kind::ReadRequest | Kind::Terminate => {}
         }
         self.crc.extend_from_slice(bytes);
         self.rx.advance(bytes.len() as u32)

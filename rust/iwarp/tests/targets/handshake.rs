@@ -36,13 +36,16 @@ fn config(input: &mut Input<'_>) -> Config {
             rtr = rtr.union(kind);
         }
     }
+    let revision = if input.below(4) == 0 {
+        Revision::One
+    } else {
+        Revision::Two
+    };
+    let flags = input.u8();
     Config {
-        revision: if input.below(4) == 0 {
-            Revision::One
-        } else {
-            Revision::Two
-        },
-        crc: input.flag(),
+        revision,
+        crc: flags & 1 != 0,
+        large_fpdus: flags & 2 != 0,
         ird: depth(input),
         ord: depth(input),
         max_ird: depth(input),
@@ -227,6 +230,7 @@ fn any_reply(input: &mut Input<'_>) {
     let net = initiator.negotiated().unwrap();
     assert_eq!(net.crc, config.crc || plain.flags & 0x40 != 0);
     assert_eq!(net.tx_markers, plain.flags & 0x80 != 0);
+    assert_eq!(net.large_fpdus, config.large_fpdus && plain.flags & 8 != 0);
     assert_eq!(net.revision, plain.revision);
     assert_eq!(net.enhanced, two);
     let limit = |value: u16, max: u16| value.min(max).min(MANUAL - 1);
@@ -349,6 +353,11 @@ fn any_request(input: &mut Input<'_>) {
     assert!(got.hold_tx);
     assert_eq!(got.net.crc, config.crc || plain.flags & 0x40 != 0);
     assert_eq!(got.net.tx_markers, plain.flags & 0x80 != 0);
+    assert_eq!(
+        got.net.large_fpdus,
+        config.large_fpdus && plain.flags & 8 != 0
+    );
+    assert_eq!(reply.flags & 8 != 0, got.net.large_fpdus);
     assert_eq!(got.peer, plain.peer());
     assert!(got.ird <= config.max_ird && got.ord <= config.max_ord);
     if let (Some(theirs), Some(told)) = (plain.enhanced, reply.enhanced) {
@@ -382,8 +391,9 @@ fn any_request(input: &mut Input<'_>) {
 /// A reply has what RFC 5044 7.1.1 and RFC 6581 9 want of one to this request.
 fn well_formed(request: &Plain<'_>, reply: &Plain<'_>, bytes: &[u8], private: &[u8]) {
     assert_eq!(&bytes[..16], b"MPA ID Rep Frame");
-    // No markers are asked for, and reserved bits are zero.
-    assert_eq!(reply.flags & 0x8f, 0);
+    // No markers are asked for, and reserved bits are zero, but for one that is answered if it was set.
+    assert_eq!(reply.flags & 0x87, 0);
+    assert_eq!(reply.flags & 8 & !request.flags, 0);
     assert_eq!(reply.revision, request.revision);
     assert_eq!(reply.enhanced.is_some(), request.enhanced.is_some());
     assert_eq!(reply.flags & 0x10 != 0, request.enhanced.is_some());
@@ -441,6 +451,10 @@ fn both(input: &mut Input<'_>) {
     };
     assert_eq!(active.net, passive.net);
     assert_eq!(active.net.crc, ours.crc || theirs.crc);
+    assert_eq!(
+        active.net.large_fpdus,
+        ours.large_fpdus && theirs.large_fpdus
+    );
     assert_eq!(active.net.enhanced, request.enhanced);
     if request.enhanced {
         assert!(active.ord <= passive.ird, "{active:?} {passive:?}");

@@ -168,7 +168,7 @@ impl Sent {
         }
         if input.flag() {
             let term = term(input);
-            let mut msg = tx.begin(Message::Terminate(term), 0);
+            let mut msg = tx.begin(Message::Terminate(&term), 0);
             sent.stream
                 .extend(send_fpdu(tx, &mut msg, &[], mulpdu(room, tx.markers())));
             assert!(msg.is_done());

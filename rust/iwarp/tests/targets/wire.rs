@@ -177,15 +177,21 @@ fn frame(bytes: &[u8]) {
     let flags = bytes[16];
     assert_eq!(frame.kind, kind);
     assert_eq!(
-        [frame.markers, frame.crc, frame.reject, frame.enhanced],
-        [0x80, 0x40, 0x20, 0x10].map(|bit| flags & bit != 0)
+        [
+            frame.markers,
+            frame.crc,
+            frame.reject,
+            frame.enhanced,
+            frame.large
+        ],
+        [0x80, 0x40, 0x20, 0x10, 0x08].map(|bit| flags & bit != 0)
     );
-    assert_eq!((frame.res, frame.revision), (flags & 0x0f, bytes[17]));
+    assert_eq!((frame.res, frame.revision), (flags & 0x07, bytes[17]));
     assert_eq!(u64::from(frame.pd_len), be(bytes, 18, 2));
     let mut out = [0; 600];
     assert_eq!(frame.emit(&mut out), Ok(20));
     assert_eq!(out[..16], bytes[..16]);
-    assert_eq!(out[16], flags & 0xf0);
+    assert_eq!(out[16], flags & 0xf8);
     assert_eq!(out[17..20], bytes[17..20]);
     assert_eq!(frame.emit(&mut out[..19]), Err(Error::Buffer));
 

@@ -2,10 +2,7 @@
 
 //! Callbacks for the device.
 
-use core::fmt::{
-    self,
-    Write, //
-};
+use core::ptr::null_mut;
 
 use kernel::{
     error::from_result,
@@ -26,12 +23,19 @@ use crate::kapi::{
         ib_gid,
         ib_port_attr,
         ib_port_immutable,
+        ib_qp,
         ib_udata,
+        rdma_counter,
         rdma_hw_stats, //
     },
     rdma::{
-        device::Device,
+        device::{
+            Device,
+            PORT, //
+        },
+        object::Qp,
         ops::Driver,
+        text::Clipped,
         udata::Udata,
         umem, //
     },
@@ -116,18 +120,6 @@ pub(super) unsafe extern "C" fn query_gid<D: Driver>(
     })
 }
 
-/// Writes into an array, cut off at its end.
-struct Clipped<'a>(core::slice::IterMut<'a, u8>);
-
-impl Write for Clipped<'_> {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        for byte in s.bytes() {
-            *self.0.next().ok_or(fmt::Error)? = byte;
-        }
-        Ok(())
-    }
-}
-
 /// # Safety
 ///
 /// As the parent module says.
@@ -140,7 +132,7 @@ pub(super) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
     let dev = unsafe { Device::<D>::from_raw(dev) };
     let room = text.len() - 1;
     // An error means that it is cut off.
-    let _ = D::fw_version(dev, &mut Clipped(text[..room].iter_mut()));
+    let _ = D::fw_version(dev, &mut Clipped::new(&mut text[..room]));
     // SAFETY: `out` has `IB_FW_VERSION_NAME_MAX` bytes.
     unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len()) };
 }
@@ -172,10 +164,85 @@ pub(super) unsafe extern "C" fn get_hw_stats<D: Driver>(
     let num = dev.stats().len();
     // SAFETY: `alloc_hw_port_stats` made it for as many values.
     let values = unsafe { (*stats).value.as_mut_slice(num) };
-    for (index, value) in values.iter_mut().enumerate() {
-        *value = D::port_counter(dev, index);
-    }
+    D::counter_values(dev, None, values);
     count(num)
+}
+
+/// # Safety
+///
+/// As the parent module says.
+///
+/// The core adds the values of all counters to the port's, so that they are as many.
+pub(super) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
+    counter: *mut rdma_counter,
+) -> *mut rdma_hw_stats {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { (*counter).device };
+    // SAFETY: As above.
+    unsafe { alloc_hw_port_stats::<D>(dev, PORT) }
+}
+
+/// # Safety
+///
+/// As the parent module says. The structure is zeroed, and there is nothing behind it.
+pub(super) unsafe extern "C" fn counter_init(_counter: *mut rdma_counter) {}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn counter_update_stats<D: Driver>(counter: *mut rdma_counter) -> Int {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { (*counter).device };
+    // SAFETY: As above.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    // SAFETY: As above.
+    let (id, stats) = unsafe { ((*counter).id, (*counter).stats) };
+    // SAFETY: `counter_alloc_stats` made it for as many values.
+    let values = unsafe { (*stats).value.as_mut_slice(dev.stats().len()) };
+    D::counter_values(dev, Some(id), values);
+    0
+}
+
+/// # Safety
+///
+/// As the parent module says. The counter is locked.
+pub(super) unsafe extern "C" fn counter_bind_qp<D: Driver>(
+    counter: *mut rdma_counter,
+    raw: *mut ib_qp,
+    _port: u32,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(raw) };
+    // SAFETY: As above. A new one has no number.
+    let id = Some(unsafe { (*counter).id }).filter(|id| *id != 0);
+    to_errno(D::bind_counter(qp, id).map(|id| {
+        // SAFETY: As above; the field is the provider's to set.
+        unsafe { (*counter).id = id };
+        // SAFETY: As above.
+        unsafe { (*raw).counter = counter };
+    }))
+}
+
+/// # Safety
+///
+/// As the parent module says. The counter is locked.
+pub(super) unsafe extern "C" fn counter_unbind_qp<D: Driver>(raw: *mut ib_qp, _port: u32) -> Int {
+    // SAFETY: By the requirements of this function.
+    D::unbind_counter(unsafe { Qp::<D>::from_raw(raw) });
+    // SAFETY: As above; the field is the provider's to set.
+    unsafe { (*raw).counter = null_mut() };
+    0
+}
+
+/// # Safety
+///
+/// As the parent module says.
+pub(super) unsafe extern "C" fn counter_dealloc<D: Driver>(counter: *mut rdma_counter) -> Int {
+    // SAFETY: By the requirements of this function.
+    let (dev, id) = unsafe { ((*counter).device, (*counter).id) };
+    // SAFETY: As above.
+    D::close_counter(unsafe { Device::<D>::from_raw(dev) }, id);
+    0
 }
 
 /// # Safety

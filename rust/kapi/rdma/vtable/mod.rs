@@ -30,7 +30,8 @@ use crate::kapi::{
         self,
         ib_device_ops,
         ib_ucontext,
-        ib_udata, //
+        ib_udata,
+        rdma_counter, //
     },
     rdma::{
         mmap,
@@ -57,6 +58,12 @@ impl<D: Driver> Vtable<D> {
         alloc_mr: Some(mr::alloc_mr::<D>),
         alloc_pd: Some(object::alloc_pd::<D>),
         alloc_ucontext: Some(object::alloc_ucontext::<D>),
+        counter_alloc_stats: Some(device::counter_alloc_stats::<D>),
+        counter_bind_qp: Some(device::counter_bind_qp::<D>),
+        counter_dealloc: Some(device::counter_dealloc::<D>),
+        counter_init: Some(device::counter_init),
+        counter_unbind_qp: Some(device::counter_unbind_qp::<D>),
+        counter_update_stats: Some(device::counter_update_stats::<D>),
         create_cq: Some(object::create_cq::<D>),
         create_qp: Some(object::create_qp::<D>),
         create_srq: Some(object::create_srq::<D>),
@@ -68,6 +75,9 @@ impl<D: Driver> Vtable<D> {
         destroy_qp: Some(object::destroy_qp::<D>),
         destroy_srq: Some(object::destroy_srq::<D>),
         disassociate_ucontext: Some(object::disassociate_ucontext::<D>),
+        fill_res_cq_entry: Some(object::fill_res_cq_entry::<D>),
+        fill_res_mr_entry: Some(mr::fill_res_mr_entry::<D>),
+        fill_res_qp_entry: Some(object::fill_res_qp_entry::<D>),
         get_dev_fw_str: Some(device::get_dev_fw_str::<D>),
         get_dma_mr: Some(mr::get_dma_mr::<D>),
         get_hw_stats: Some(device::get_hw_stats::<D>),
@@ -102,6 +112,7 @@ impl<D: Driver> Vtable<D> {
         size_ib_qp: Qp::<D>::SIZE,
         size_ib_srq: Srq::<D>::SIZE,
         size_ib_ucontext: Ucontext::<D>::SIZE,
+        size_rdma_counter: size_of::<rdma_counter>(),
         ..pin_init::zeroed()
     };
 }

@@ -19,7 +19,8 @@ use crate::kapi::{
         ib_mr,
         ib_pd,
         ib_udata,
-        scatterlist, //
+        scatterlist,
+        sk_buff, //
     },
     errno,
     rdma::{
@@ -27,6 +28,7 @@ use crate::kapi::{
             MrType,
             UserMrReq, //
         },
+        details::Details,
         mem::{
             DmaGrant,
             SgList, //
@@ -122,4 +124,17 @@ pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut
         // SAFETY: The core does not use it any more if this succeeds.
         unsafe { Mr::<D>::destroy(mr) };
     }))
+}
+
+/// # Safety
+///
+/// As the parent module says. The core keeps the region during the call.
+pub(super) unsafe extern "C" fn fill_res_mr_entry<D: Driver>(
+    msg: *mut sk_buff,
+    mr: *mut ib_mr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let mr = unsafe { Mr::<D>::from_raw(mr) };
+    // SAFETY: As above.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_mr(mr, out)) })
 }

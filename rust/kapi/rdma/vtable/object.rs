@@ -32,6 +32,7 @@ use crate::kapi::{
         ib_ucontext,
         ib_udata,
         ib_wc,
+        sk_buff,
         uverbs_attr_bundle, //
     },
     rdma::{
@@ -44,6 +45,7 @@ use crate::kapi::{
             SrqInitAttr,
             SrqMask, //
         },
+        details::Details,
         object::{
             Cq,
             New,
@@ -431,4 +433,30 @@ pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
         // SAFETY: As above.
         unsafe { *bad = wrs.bad() };
     }))
+}
+
+/// # Safety
+///
+/// As the parent module says. The core keeps the QP during the call.
+pub(super) unsafe extern "C" fn fill_res_qp_entry<D: Driver>(
+    msg: *mut sk_buff,
+    qp: *mut ib_qp,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // SAFETY: As above.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_qp(qp, out)) })
+}
+
+/// # Safety
+///
+/// As the parent module says. The core keeps the CQ during the call.
+pub(super) unsafe extern "C" fn fill_res_cq_entry<D: Driver>(
+    msg: *mut sk_buff,
+    cq: *mut ib_cq,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { Cq::<D>::from_raw(cq) };
+    // SAFETY: As above.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_cq(cq, out)) })
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose turn it is to send: deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), in bytes of
+//! the stream.
+//!
+//! The queue pairs a mover works for take turns. A turn adds a quantum to what a queue pair may
+//! send; what it sends beyond that, because FPDUs are not divided, is taken from its next turn. Who
+//! sends on the spot, without a mover, draws on the same account.
+
+/// Bytes that a turn adds.
+pub const QUANTUM: i32 = 64 * 1024;
+
+/// The account of one queue pair. It counts only while others wait: alone it may send what it
+/// likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    credit: i32,
+    /// Turns the mover had given when this one's last began.
+    seen: u32,
+}
+
+impl Share {
+    /// A full account.
+    pub const fn new() -> Self {
+        Self {
+            credit: QUANTUM,
+            seen: 0,
+        }
+    }
+
+    /// A turn begins, given by a mover that has given `turns` so far; returns how many bytes may be
+    /// sent, 0 if the queue pair has still to make up for its last turn.
+    ///
+    /// What was left of earlier turns is lost, or who has little to send would save up for a flood.
+    pub fn turn(&mut self, turns: u32) -> u32 {
+        self.seen = turns;
+        self.credit = self.credit.min(0).saturating_add(QUANTUM);
+        self.left()
+    }
+
+    /// The same for somebody who would send past `waiting` others. If all of them had a turn since
+    /// his last one, this is one; else he has what is left of that.
+    pub fn direct(&mut self, turns: u32, waiting: u32) -> u32 {
+        if turns.wrapping_sub(self.seen) >= waiting {
+            return self.turn(turns);
+        }
+        self.left()
+    }
+
+    /// So many bytes were sent.
+    pub fn charge(&mut self, bytes: usize) {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        self.credit = self.credit.saturating_sub(bytes);
+    }
+
+    /// Bytes that may be sent now.
+    fn left(&self) -> u32 {
+        u32::try_from(self.credit).unwrap_or(0)
+    }
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a provider adds to the core's description of an object, for `rdma resource show -dd`.
+
+use core::{
+    fmt::Write,
+    marker::PhantomData, //
+};
+
+use kernel::{
+    error::to_result,
+    fmt,
+    prelude::*, //
+};
+
+use super::text::Clipped;
+use crate::kapi::bindings::{
+    self,
+    sk_buff, //
+};
+
+/// The provider's part of a description.
+///
+/// # Invariants
+///
+/// `msg` is a netlink message in which the provider's table is open.
+pub(crate) struct Details<'a> {
+    msg: *mut sk_buff,
+    _p: PhantomData<&'a mut sk_buff>,
+}
+
+impl Details<'_> {
+    /// Has `describe` fill in the provider's table of a message. A message that is too small for it stays without.
+    ///
+    /// # Safety
+    ///
+    /// `msg` is a netlink message that the caller is writing.
+    pub(super) unsafe fn put(
+        msg: *mut sk_buff,
+        describe: impl FnOnce(&mut Details<'_>) -> Result,
+    ) -> Result {
+        // SAFETY: By the requirements of this function.
+        let table = unsafe { bindings::siw_helper_driver_nest(msg) };
+        if table.is_null() {
+            return Err(EMSGSIZE);
+        }
+        // INVARIANT: Opened above.
+        let result = describe(&mut Details {
+            msg,
+            _p: PhantomData,
+        });
+        match result {
+            // SAFETY: Opened above.
+            Ok(()) => unsafe { bindings::siw_helper_nest_end(msg, table) },
+            // SAFETY: As above.
+            Err(_) => unsafe { bindings::siw_helper_nest_cancel(msg, table) },
+        }
+        result
+    }
+
+    /// A number.
+    pub(crate) fn number(&mut self, name: &CStr, value: u64) -> Result {
+        // SAFETY: The message is valid by the type invariants, and the name is copied.
+        to_result(unsafe { bindings::rdma_nl_put_driver_u64(self.msg, name.as_char_ptr(), value) })
+    }
+
+    /// A number, shown in hexadecimal.
+    pub(crate) fn hex(&mut self, name: &CStr, value: u64) -> Result {
+        // SAFETY: The message is valid by the type invariants, and the name is copied.
+        to_result(unsafe {
+            bindings::rdma_nl_put_driver_u64_hex(self.msg, name.as_char_ptr(), value)
+        })
+    }
+
+    /// A text, cut off after 63 bytes.
+    pub(crate) fn text(&mut self, name: &CStr, value: fmt::Arguments<'_>) -> Result {
+        let mut text = [0u8; 64];
+        let room = text.len() - 1;
+        // An error means that it is cut off. The last byte stays zero.
+        let _ = Clipped::new(&mut text[..room]).write_fmt(value);
+        // SAFETY: The message is valid by the type invariants; both texts end with a zero and are copied.
+        to_result(unsafe {
+            bindings::rdma_nl_put_driver_string(self.msg, name.as_char_ptr(), text.as_ptr().cast())
+        })
+    }
+}
