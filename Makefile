@@ -13,6 +13,14 @@ modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree 
 sanitize-module: ## build the module for the sanitizer kernel, into build/sanitize
 	+@scripts/kmake sanitize modules
 
+.PHONY: bench-module
+bench-module: ## build the module for the kernel that measures at native speed, into build/bench
+	+@scripts/kmake bench modules
+
+.PHONY: bench
+bench: modules bench-module ## measure against C siw, rxe and plain TCP; writes qemu-tests/BENCH.md (ROUNDS=3)
+	@qemu-tests/bench/run
+
 .PHONY: sanitize
 sanitize: sanitize-module ## the cases that fit one kernel, on the sanitizer kernel
 	@qemu-tests/run --kernel sanitize --all
@@ -24,6 +32,11 @@ demo: modules ## two guests on the stock kernel do RDMA between them, all set-up
 .PHONY: test
 test: ## lints, host tests, then every case in the guests and on the sanitizer kernel
 	@scripts/test
+
+.PHONY: soak
+soak: modules sanitize-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault/kill fault/netem fault/remove fault/tcp abuse
 
 .PHONY: lint
 lint: fmt-check clippy safety-audit checkpatch shell-check ## these checks of the sources

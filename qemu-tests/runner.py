@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs test cases between two QEMU guests on the stock Debian kernel, or between two sets of namespaces in one
-sanitizer kernel (User Mode Linux, see scripts/sanitize.config).
+kernel that is a User Mode Linux: the sanitizer kernel (scripts/sanitize.config), or the one for measuring at
+native speed (scripts/bench.config).
 
 A case is a shell file with a header ("#: key value") and two functions, a and b,
 one per guest; guest/lib.sh has what they can call. All cases of a run share one
@@ -31,16 +32,21 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
 GUESTS = ("a", "b")
-KERNELS = ("stock", "sanitize")
+KERNELS = ("stock", "sanitize", "bench")
+UML = {  # parameters of each User Mode Linux
+    "sanitize": ("mem=1500M", "seccomp=off"),
+    # Enough CPUs for both ends.
+    "bench": ("mem=3G", "seccomp=on", f"ncpus={min(4, os.cpu_count())}"),
+}
 BOOT_TIMEOUT = 180
 STEP_TIMEOUT = 120  # loading or unloading a driver
 LEAK_AGE = 6  # kmemleak reports no younger objects
-HANDED_ON = ("TEST_SECONDS", "TEST_SEED")  # variables that cases get
+HANDED_ON = re.compile("TEST_(SECONDS|SEED)|BENCH_.*")  # variables that cases get
 SKIPPED = 77  # exit status of a half that cannot run here
 
 # Log levels 0 to 4 (warning) fail a case, and these texts at any level.
 BAD = re.compile(
-    r"BUG:|WARNING:|Oops|general protection|Call Trace|blocked for more than|\bstall|"
+    r"BUG:|WARNING:|\bOops|general protection|Call Trace|blocked for more than|\bstall|"
     r"refcount|leak|lockdep|circular locking|UBSAN|KASAN|unable to handle|soft lockup|"
     r"scheduling while atomic|sleeping function|unregister_netdevice: waiting|Kernel panic",
     re.I,
@@ -112,6 +118,7 @@ class Case:
         self.kernels = KERNELS
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         self.harmless = []
+        self.cpus = 1
         with open(path) as f:
             for line in f:
                 m = re.match(r"#: (\w+) (.*)", line)
@@ -126,6 +133,9 @@ class Case:
                     self.params = value.split()
                 elif key == "timeout":
                     self.timeout = int(value)
+                elif key == "cpus":
+                    # Of each guest on the stock kernel.
+                    self.cpus = int(value)
                 elif key == "harmless":
                     # What the core says of what this case does to it.
                     self.harmless.append(value)
@@ -204,6 +214,7 @@ class Guests:
         self.image, self.out, self.network, self.sockets = image, out, network, sockets
         self.procs, self.conns, self.buffers = {}, {}, {}
         self.boots = 0
+        self.cpus = 1
         self.history = []  # of the cases of this boot
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
@@ -232,7 +243,7 @@ class Guests:
                 f"{tsc_khz()} siw.guest={g}"
             )
             cmd = [
-                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1536",
+                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", str(self.cpus), "-m", "1536",
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
                 "-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd",
                 "-append", append,
@@ -312,7 +323,7 @@ class Guests:
         return [line.decode(errors="replace").split() for line in whole if line.strip()]
 
     def leaks(self, case):
-        """Of the stock kernel nothing is known."""
+        """Only the sanitizer kernel knows."""
         return []
 
     def power_off(self):
@@ -328,9 +339,9 @@ class Guests:
 class OneKernel(Guests):
     """Both guests in one User Mode Linux, which is a process here."""
 
-    def __init__(self, image, out, kernel, sockets, number):
+    def __init__(self, image, out, kind, kernel, sockets, number):
         super().__init__(image, out, None, sockets)
-        self.kernel, self.number = kernel, number
+        self.kind, self.kernel, self.number = kind, kernel, number
         self.kernels = "a"
         # What it boots from, until it has the image.
         self.initial = f"{out}/initial-{number}"
@@ -355,12 +366,12 @@ class OneKernel(Guests):
             # A PID namespace takes all its processes along.
             "unshare", "--pid", "--fork", "--kill-child",
             # It is linked against the libraries of the build root.
-            f"{TOP}/scripts/in-root", f"{self.kernel}/linux", "mem=1500M", "seccomp=off", f"uml_dir={self.out}/uml",
+            f"{TOP}/scripts/in-root", f"{self.kernel}/linux", *UML[self.kind], f"uml_dir={self.out}/uml",
             "quiet", "loglevel=5", "panic=-1",
             "con=null", "con0=fd:0,fd:1", "ssl=null", *(f"ssl{i}=fd:{fd},fd:{fd}" for i, fd in enumerate(fds)),
             "rootfstype=hostfs", f"rootflags={self.initial}", "rw", "init=/init",
             f"host.root={self.image}/root", f"host.tests={HERE}", f"host.out={self.out}",
-            f"host.modules={self.kernel}/modules",
+            f"host.modules={self.kernel}/modules", f"host.kernel={self.kind}",
         ]
         with open(self.consoles()[0], "w") as console:
             self.procs["uml"] = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=console, stderr=console,
@@ -373,6 +384,8 @@ class OneKernel(Guests):
     def leaks(self, case):
         """What the driver leaked and was not told yet, as (name of a case, text). An object is known to have leaked
         only 5 s after it was made, so that this may be a case before the one that has just ended."""
+        if self.kind != "sanitize":
+            return []
         self.send(f"leaks {case.name}", "a")
         self.answers("scanned", STEP_TIMEOUT, guests="a")
         with open(f"{self.out}/{case.name}/leaks", errors="replace") as f:
@@ -539,20 +552,20 @@ def prepare_out(out, cases, kernel):
     os.makedirs(f"{out}/mod")
     os.makedirs(f"{out}/bin")
     with open(f"{out}/environment", "w") as f:
-        for name in HANDED_ON:
-            if name in os.environ:
+        for name in os.environ:
+            if HANDED_ON.fullmatch(name):
                 f.write(f"export {name}={shlex.quote(os.environ[name])}\n")
     drivers = {d for c in cases for d in c.drivers}
     if "siw" in drivers:
-        ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko" if kernel == "stock" else f"{TOP}/build/sanitize/siw.ko")
+        ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko" if kernel == "stock" else f"{TOP}/build/{kernel}/siw.ko")
         if not os.path.exists(ours):
-            subprocess.run(["make", "-C", TOP, "modules" if kernel == "stock" else "sanitize-module"], check=True)
+            subprocess.run(["make", "-C", TOP, "modules" if kernel == "stock" else f"{kernel}-module"], check=True)
         shutil.copy(ours, f"{out}/mod/siw.ko")
     if "c-siw" in drivers:
         if kernel == "stock":
             theirs = output(f"{TOP}/scripts/c-siw")
         else:
-            theirs = output(f"{TOP}/scripts/sanitize-kernel") + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
+            theirs = output(f"{TOP}/scripts/uml-kernel", kernel) + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     for name in drivers - {"siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
@@ -595,11 +608,15 @@ class Run:
                 if not self.cases:
                     break
                 case = self.cases.pop()
+            if up and case.cpus != guests.cpus:
+                guests.power_off()
+                up = False
+            guests.cpus = case.cpus
             if not up and not self.boot(guests):
                 return
             up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
         if up:
-            if self.args.kernel != "stock":
+            if self.args.kernel == "sanitize":
                 time.sleep(LEAK_AGE)
                 self.look_for_leaks(guests, case)
             guests.power_off()
@@ -648,6 +665,7 @@ def main():
     p.add_argument("--all", action="store_true", help="run every case")
     p.add_argument("--list", action="store_true", help="list the cases")
     p.add_argument("--kernel", choices=KERNELS, default="stock", help="which kernel to run on")
+    p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest on the stock kernel, in place of what cases say")
     p.add_argument("--driver", default="siw", metavar="NAME",
                    help="put NAME (c-siw, rxe) in place of siw")
     p.add_argument("--cmd-a", metavar="CMD", help="run a shell command of yours in guest a ...")
@@ -679,14 +697,18 @@ def main():
     names = {}
     for case in cases:
         case.timeout = args.timeout or case.timeout
+        case.cpus = 1 if args.kernel != "stock" else args.cpus or case.cpus
         # A case named again runs again, with logs of its own.
         names[case.name] = names.get(case.name, 0) + 1
         if names[case.name] > 1:
             case.name += f".{names[case.name]}"
 
+    # No more boots than need be.
+    cases.sort(key=lambda case: case.cpus)
+
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel != "stock" and os.path.commonpath((out, TOP)) != TOP:
-        p.error(f"the sanitizer kernel sees no other folder than {TOP}: --logs must be in it")
+        p.error(f"this kernel sees no other folder than {TOP}: --logs must be in it")
     os.makedirs(os.path.dirname(out), exist_ok=True)
     lock = open(out + ".lock", "w")
     try:
@@ -703,10 +725,10 @@ def main():
         kernels = [Guests(image, out, network, sockets)]
     else:
         network = None
-        kernel = output(f"{TOP}/scripts/sanitize-kernel")
-        # Each has one CPU, and cases wait most of the time.
-        count = min(len(cases), os.cpu_count())
-        kernels = [OneKernel(image, out, kernel, sockets, i) for i in range(count)]
+        kernel = output(f"{TOP}/scripts/uml-kernel", args.kernel)
+        # The sanitizer kernel has one CPU, and cases wait most of the time; what measures wants to be alone.
+        count = min(len(cases), os.cpu_count()) if args.kernel == "sanitize" else 1
+        kernels = [OneKernel(image, out, args.kernel, kernel, sockets, i) for i in range(count)]
     capture = None
     if args.capture:
         if not network or not network.taps:

@@ -130,25 +130,48 @@ need_kernel() {
 	S=$dir/source O=$dir/build
 }
 
-# The same for the sanitizer kernel, which is made from the stock kernel's source.
-siw_sanitize_dir() {
-	# A change of how it is built, other than of its configuration, needs another number.
-	printf '%s\n' "$SIW_CACHE/sanitize-$KV-${ROOT##*-}-$( (echo 1; cat "$SIW_TOP/scripts/sanitize.config") | short_hash)"
+# The same for the User Mode Linux kernels, which are made from the stock kernel's source: KIND is sanitize,
+# or bench, for measuring at native speed.
+
+# uml_config KIND: its options. What bench.config does not say about the machine is as in sanitize.config.
+uml_config() {
+	local config=$SIW_TOP/scripts/sanitize.config
+	case $1 in
+	sanitize) cat "$config" ;;
+	bench)
+		awk '
+			{ name = $0; sub(/^# /, "", name); sub(/[= ].*/, "", name) }
+			FNR == NR { if (name ~ /^CONFIG_/) own[name]; print; next }
+			/^# The machine/ { on = 1 }
+			on && !(name in own)' "$SIW_TOP/scripts/bench.config" "$config"
+		;;
+	esac
 }
 
-need_sanitize_kernel() {
+siw_uml_dir() {
+	# A change of how it is built, other than of its configuration, needs another number.
+	printf '%s\n' "$SIW_CACHE/$1-$KV-${ROOT##*-}-$( (echo 1; uml_config "$1") | short_hash)"
+}
+
+need_uml_kernel() {
 	local dir
 	need_kernel
-	dir=$(siw_sanitize_dir)
-	is_cached "$dir" || "$SIW_TOP/scripts/sanitize-kernel" >/dev/null
+	dir=$(siw_uml_dir "$1")
+	is_cached "$dir" || "$SIW_TOP/scripts/uml-kernel" "$1" >/dev/null
 	O=$dir/build
 }
 
-# sanitize_make ARG...: make for it. Rust and KASAN together want clang.
-sanitize_make() {
-	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.
+# uml_make KIND ARG...: make for it. Rust and KASAN together want clang, and SMP works with gcc only.
+uml_make() {
+	local cc
+	case $1 in
 	# The warning is of a header of UML's own.
-	in_root make -C "$S" "O=$O" ARCH=um LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic \
+	sanitize) cc=(LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic) ;;
+	bench) cc=("CC=$SIW_CC") ;;
+	esac
+	shift
+	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.
+	in_root make -C "$S" "O=$O" ARCH=um "${cc[@]}" \
 		RUSTFLAGS_MODULE="-Crelocation-model=static -Ccode-model=large" -j"$(nproc)" "$@"
 }
 
