@@ -1,27 +1,198 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The body of the bench cases: guest b adds "DRIVER MEASURE VALUE" lines to figures.
+# The body of the bench cases, which set CONTENDER. Guest b adds lines "PLACE CONTENDER MEASURE VALUE" to figures.
+# Places are the pair of guests (pair) and, in User Mode Linux, veth; and loop, where both ends are at the address of
+# guest a, whose network namespace guest b enters for it: then TCP goes over lo, of which C siw makes no usable device.
 
-each() {
-	local op
-	for op in write send read; do
-		"$1" 18515 "bw-$op" "ib_${op}_bw" -R -F -d "$DEV" -s 65536 -n 300 --report_gbits "${@:2}"
-	done
-	for op in send write read; do
-		"$1" 18515 "lat-$op" "ib_${op}_lat" -R -F -d "$DEV" -s 64 -n 5000 "${@:2}"
+HALF=${BASH_SOURCE[1]}
+: "${BENCH_PARTS:=bw rate lat cpu sizes qps reg}"
+: "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
+MORE_SIZES="256 1024 16384 262144 4194304"
+QPS="1 16 256 1024"
+
+# What takes long, or hardly varies, is measured in the first round only; a case that is run again has a numbered name.
+case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg' | xargs) ;; esac
+if [ "$KERNEL" = stock ]; then
+	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
+	: "${BENCH_SECONDS:=2}"
+else
+	ROUND_TRIPS=20000 REG_MIB=512
+	: "${BENCH_PLACES:=veth loop}" "${BENCH_SECONDS:=1}"
+fi
+
+a() { every_place; }
+b() { every_place; }
+
+every_place() {
+	[ -z "${PLACE:-}" ] || {
+		all_parts
+		return
+	}
+	for PLACE in $BENCH_PLACES; do
+		export PLACE
+		if [ "$PLACE$GUEST" != loopb ]; then
+			all_parts
+		else
+			nsenter --net="$SHARED/netns/a" bash "$TESTS/guest/run-case" "$HALF"
+		fi
 	done
 }
 
-bench_client() {
+all_parts() {
+	local part
+	[ "$PLACE" != loop ] || DEV=${DEV%?}0
+	# QEMU translates what runs for the first time, which takes longer than to run it.
+	[ "$CONTENDER" = tcp ] || perftest warm-up ib_write_bw -s 65536 -D "$BENCH_SECONDS"
+	for part in $BENCH_PARTS; do
+		"part_$part"
+	done
+}
+
+# two NAME SERVER... -- CLIENT...: the one in guest a, the other, with its output in /tmp/out, in guest b.
+two() {
+	local name=$PLACE-$1 server=()
 	shift
-	client "$@" >/tmp/out
-	cat /tmp/out
-	# Average bandwidth; typical latency.
-	awk -v driver="$DRIVER" -v name="$1" '
-		$1 == 65536 { print driver, name, $4 }
-		$1 == 64 { print driver, name, $5 }' /tmp/out >>"$OUT/figures"
+	while [ "$1" != -- ]; do
+		server+=("$1")
+		shift
+	done
+	shift
+	if [ "$GUEST" = a ]; then
+		serve 18515 "$name" "${server[@]}" >/tmp/server-out
+		cat /tmp/server-out
+	else
+		client "$name" "$@" >/tmp/out
+		cat /tmp/out
+	fi
 }
 
-a() { each serve; }
-b() { each bench_client "$A4"; }
+perftest() {
+	local name=$1
+	shift
+	# C siw cannot listen on several devices at once.
+	two "$name" "$@" -R -F -d "$DEV" --bind_source_ip "$A4" -- "$@" -R -F -d "$DEV" --report_gbits "$A4"
+}
+
+figure() { echo "$PLACE $CONTENDER $1 $2" >>"$OUT/figures"; }
+
+# figures AWK: for each line of "MEASURE VALUE" that AWK makes of the client's output.
+figures() {
+	local measure value
+	[ "$GUEST" = b ] || return 0
+	while read -r measure value; do
+		# rxe gets stuck at times, and perftest then tells of no speed, or of endless latency.
+		case $value in "" | 0.000000 | 0.00 | inf) ;; *) figure "$measure" "$value" ;; esac
+	done <<<"$(awk "$1" /tmp/out)"
+}
+
+bandwidth() {
+	local op=$1 size=$2
+	if [ "$CONTENDER" = tcp ]; then
+		[ "$op" = write ] || return 0
+		two "tcp-$size" iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" -l "$size" -f k
+		figures "/receiver/ { print \"bw-write-$size\", \$7 / 1e6 }"
+	else
+		perftest "bw-$op-$size" "ib_${op}_bw" -s "$size" -D "$BENCH_SECONDS"
+		figures "\$1 == $size { print \"bw-$op-$size\", \$4 }"
+	fi
+}
+
+part_bw() {
+	local op size
+	for op in write send read; do
+		for size in $BENCH_BW_SIZES; do
+			bandwidth $op "$size"
+		done
+	done
+}
+
+part_sizes() {
+	local size
+	for size in $MORE_SIZES; do
+		bandwidth write "$size"
+	done
+}
+
+part_rate() {
+	local n
+	[ "$CONTENDER" != tcp ] || return 0
+	for n in 1 16; do
+		perftest "rate-$n" ib_write_bw -s 64 -q "$n" -D "$BENCH_SECONDS"
+		figures "\$1 == 64 { print \"rate-$n\", \$5 * 1e3 }"
+	done
+}
+
+part_lat() {
+	local op size
+	for size in $BENCH_LAT_SIZES; do
+		if [ "$CONTENDER" = tcp ]; then
+			two "lat-tcp-$size" bench tcp-serve 18515 -- bench tcp "$A4" 18515 "$size" "$ROUND_TRIPS"
+			figures "/^(median|p99) / { print \"lat-send-$size-\" \$1, \$2 }"
+			continue
+		fi
+		for op in send write read; do
+			perftest "lat-$op-$size" "ib_${op}_lat" -s "$size" -n "$ROUND_TRIPS"
+			figures "\$1 == $size { print \"lat-$op-$size-median\", \$5; print \"lat-$op-$size-p99\", \$8 }"
+		done
+	done
+}
+
+qps() {
+	# With C siw it is bounded, see serve, and many take a while to connect.
+	BOUND=100 two "qps-$1-$2" bench qps-serve "$A4" 18515 "$1" -- \
+		bench qps "$A4" 18515 "$1" "$2" $((BENCH_SECONDS * 1000))
+}
+
+part_qps() {
+	local n
+	[ "$CONTENDER" != tcp ] || return 0
+	for n in $QPS; do
+		qps "$n" 65536
+		figures "/^(gbps|jain|memory) / { print \"qps-$n-\" \$1, \$2 }"
+	done
+}
+
+# Nanoseconds a KiB. In one kernel both ends are counted in either.
+part_cpu() {
+	local bytes
+	[ "$CONTENDER" != tcp ] || {
+		tcp_cpu
+		return
+	}
+	qps 1 1048576
+	if [ "$GUEST" = a ]; then
+		awk '$1 == "busy" { print $2 }' /tmp/server-out >"$OUT/busy"
+		signal "busy-$PLACE"
+	else
+		await "busy-$PLACE"
+		bytes=$(awk '$1 == "bytes" { print $2 }' /tmp/out)
+		figures "/^busy / { print \"cpu-send\", \$2 * 1e9 * 1024 / $bytes }"
+		figure cpu-receive "$(awk "{ print \$1 * 1e9 * 1024 / $bytes }" "$OUT/busy")"
+	fi
+}
+
+# The same for plain TCP, of what /proc/stat counts while iperf3 runs.
+tcp_cpu() {
+	local before
+	before=$(busy)
+	two cpu iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" -l 1M -f k
+	if [ "$GUEST" = a ]; then
+		echo $(($(busy) - before)) >"$OUT/busy"
+		signal "busy-$PLACE"
+	else
+		before=$(($(busy) - before))
+		await "busy-$PLACE"
+		figures "/receiver/ { print \"cpu-send\", $before * 1e7 * 1024 / (\$7 * 125 * $BENCH_SECONDS) }"
+		figures "/receiver/ { print \"cpu-receive\", $(cat "$OUT/busy") * 1e7 * 1024 / (\$7 * 125 * $BENCH_SECONDS) }"
+	fi
+}
+
+# In hundredths of a second.
+busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
+
+part_reg() {
+	[ "$CONTENDER" != tcp ] && [ "$GUEST" = b ] || return 0
+	bench reg "$DEV" "$REG_MIB" >/tmp/out
+	figures "{ print }"
+}

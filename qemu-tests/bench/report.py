@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Medians, spread and ratios of what the bench cases measured: lines of PLACE CONTENDER MEASURE VALUE."""
+
+import collections
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+TESTS = os.path.dirname(HERE)
+CONTENDERS = ("siw", "siw-crc", "siw-large", "siw-large-copy", "c-siw", "rxe", "tcp")
+PLACES = {
+    "pair": "two QEMU guests, virtio-net with TSO, stock kernel",
+    "loop": "User Mode Linux, loopback, MTU 65536",
+    "veth": "User Mode Linux, veth, MTU 1500",
+}
+# Pattern of a measure, its title, unit.
+MEASURES = (
+    (r"bw-(\w+)-(\d+)", "{} bandwidth, {}", "Gb/s"),
+    (r"rate-(\d+)", "64 B Writes, {} QP", "k/s"),
+    (r"lat-(\w+)-(\d+)-(\w+)", "{} latency, {}, {}", "us"),
+    (r"cpu-(\w+)", "CPU of the {} end, 1 MiB Writes", "ns/KiB"),
+    (r"qps-(\d+)-gbps", "64 KiB Writes over {} QPs", "Gb/s"),
+    (r"qps-(\d+)-jain", "  fairness (Jain), {} QPs", ""),
+    (r"qps-(\d+)-memory", "  memory of one of {} idle QPs", "B"),
+    (r"reg", "registration of 1 GiB", "ms"),
+    (r"dereg", "deregistration of 1 GiB", "ms"),
+    (r"reg-memory", "memory for 1 GiB registered", "B"),
+)
+BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]
+
+
+def targets():
+    """(place, measure, contender, measure it is compared with, of whom, bound, whether more is better)"""
+    for bw in BANDWIDTH:
+        stream = "bw-write-" + bw.split("-")[2]
+        yield "pair", bw, "siw", stream, "tcp", 0.95, True
+        yield "pair", bw, "siw-crc", stream, "tcp", 0.80, True
+        yield "pair", bw, "siw", bw, "c-siw", 5, True
+        yield "loop", bw, "siw", bw, "c-siw", {"write": 1.3, "send": 2, "read": 3}[bw.split("-")[1]], True
+    yield "veth", "bw-write-65536", "siw", "bw-write-65536", "tcp", 0.95, True
+    for place in ("pair", "loop"):
+        yield place, "rate-1", "siw", "rate-1", "c-siw", 2, True
+        yield place, "lat-send-64-median", "siw", "lat-send-64-median", "c-siw", 0.75, False
+        yield place, "lat-send-64-median", "siw", "lat-send-64-median", "tcp", 1.25, False
+        yield place, "lat-read-64-median", "siw", "lat-read-64-median", "c-siw", 0.6, False
+    yield "pair", "cpu-send", "siw-large", "cpu-send", "siw-large-copy", 0.6, False
+    yield "pair", "qps-256-gbps", "siw", "qps-1-gbps", "siw", 0.9, True
+    yield "pair", "qps-256-jain", "siw", None, None, 0.95, True
+
+
+def size_of(text):
+    if not text.isdigit():
+        return text
+    n = int(text)
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n >= factor:
+            return f"{n // factor} {unit}"
+    return f"{n} B"
+
+
+def title(measure):
+    for pattern, text, unit in MEASURES:
+        m = re.fullmatch(pattern, measure)
+        if m:
+            sizes = measure.startswith(("bw", "lat"))
+            return text.format(*(size_of(g) if sizes else g for g in m.groups())), unit
+    sys.exit(f"what is {measure}?")
+
+
+def order(measure):
+    return [next(i for i, m in enumerate(MEASURES) if re.fullmatch(m[0], measure)),
+            *(int(w) if w.isdigit() else w for w in measure.split("-")[1:])]
+
+
+def amount(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+class Figures:
+    def __init__(self, path):
+        self.values = collections.defaultdict(list)
+        with open(path) as f:
+            for line in f:
+                place, contender, measure, value = line.split()
+                self.values[place, contender, measure].append(float(value))
+
+    def median(self, *key):
+        return statistics.median(self.values[key]) if key in self.values else None
+
+    def cell(self, *key):
+        values = self.values.get(key)
+        if not values:
+            return "-"
+        median = statistics.median(values)
+        # Half of the distance between the best and the worst.
+        spread = f" ±{50 * (max(values) - min(values)) / median:.0f}%" if len(values) > 1 and median else ""
+        return amount(median) + spread
+
+    def ratio(self, *key, than):
+        a, b = self.median(*key), self.median(key[0], than, key[2])
+        return f"{a / b:.2f}" if a and b else "-"
+
+
+def table(rows):
+    """In Markdown that is fit for a terminal, too."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    rows.insert(1, ["-" * w for w in widths])
+    return ["| " + " | ".join(text.ljust(w) for text, w in zip(row, widths)) + " |" for row in rows]
+
+
+def judged(figures):
+    rows = [["what", "where", "against", "reached", "wanted", ""]]
+    for place, measure, who, other, whom, bound, more in targets():
+        value = figures.median(place, who, measure)
+        than = figures.median(place, whom, other) if other else 1
+        if value is None or not than:
+            continue
+        ratio = value / than
+        met = ratio >= bound if more else ratio <= bound
+        name = title(measure)[0].strip() + {"siw-crc": " with CRC", "siw-large": ", zero copy"}.get(who, "")
+        against = "" if not other else title(other)[0] if whom == who else whom
+        rows.append([name, place, against, f"{ratio:.2f}", f"{'at least' if more else 'at most'} {bound}",
+                     "met" if met else "missed"])
+    return rows
+
+
+def measured(figures, place):
+    present = [c for c in CONTENDERS if any(p == place and w == c for p, w, _ in figures.values)]
+    rows = [["median", "", *present, "siw / c-siw", "siw / tcp"]]
+    for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
+        rows.append([*title(measure), *(figures.cell(place, c, measure) for c in present),
+                     figures.ratio(place, "siw", measure, than="c-siw"),
+                     figures.ratio(place, "siw", measure, than="tcp")])
+    return rows
+
+
+def output(*cmd):
+    return subprocess.run(cmd, stdout=subprocess.PIPE, text=True, cwd=HERE).stdout.strip()
+
+
+def facts():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        model = re.search(r"^model name\s*:\s*(.*)", f.read(), re.M)
+    with open(f"{TESTS}/../scripts/kernel-version") as f:
+        kernel = f.read().strip()
+    return [
+        f"- {time.strftime('%Y-%m-%d')}, commit {output('git', 'rev-parse', '--short', 'HEAD')}",
+        f"- {os.cpu_count()} CPUs, {model[1] if model else 'of a kind unknown'}; Linux {os.uname().release}",
+        f"- pair: {output('qemu-system-x86_64', '--version').splitlines()[0]}, TCG, one vCPU a guest, Linux {kernel}",
+        f"- loop, veth: User Mode Linux {kernel.split('+')[0]} with {min(4, os.cpu_count())} CPUs, both ends in one kernel",
+    ]
+
+
+def plot(figures, path):
+    """Bandwidth of Writes over the size of messages."""
+    data, panels = [], []
+    for place in PLACES:
+        lines = []
+        for contender in CONTENDERS:
+            points = sorted((int(m.split("-")[2]), figures.median(p, w, m)) for p, w, m in list(figures.values)
+                            if p == place and w == contender and m.startswith("bw-write-"))
+            if len(points) > 2:
+                name = f"${place}_{contender.replace('-', '_')}"
+                data += [f"{name} << EOD", *(f"{x} {y}" for x, y in points), "EOD"]
+                lines.append(f'{name} using 1:2 with linespoints pt 7 ps 0.4 lw 2 title "{contender}"')
+        if lines:
+            panels += [f'set title "{PLACES[place]}"', "plot " + ", ".join(lines)]
+    if not panels:
+        return
+    script = [
+        *data, f'set terminal svg size 720,{340 * (len(panels) // 2)} dynamic background "white"',
+        f'set output "{path}"', f"set multiplot layout {len(panels) // 2},1", "set logscale x 2", "set key left top",
+        'set xlabel "bytes a message (iperf3: a write)"', 'set ylabel "Gb/s"', "set yrange [0:*]", "set grid", *panels,
+    ]
+    subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True)
+
+
+def main():
+    figures, short = Figures(sys.argv[1]), "--short" in sys.argv
+    if not figures.values:
+        sys.exit("nothing was measured")
+    places = [p for p in PLACES if any(p == place for place, _, _ in figures.values)]
+    targets_now = judged(figures)
+    met = [row[-1] for row in targets_now].count("met")
+    out = ["# What make bench measured", "", *facts(), "",
+           "Medians of all rounds, and half the distance between the best and the worst of them. CRC is off, but in the "
+           "column siw-crc; siw-large has the parameter large_fpdus, and with it zero copy, which siw-large-copy has "
+           "not. TCP is one stream of iperf3, and for latency a ping-pong over one socket. Latencies of Write and "
+           "Send are of one way.", "", "## Targets", "", *table(targets_now)]
+    for place in places:
+        out += ["", f"## {place}: {PLACES[place]}", "", *table(measured(figures, place))]
+    if short:
+        out = [line for place in places for line in table(measured(figures, place))]
+    else:
+        out += ["", "![bandwidth of Writes over the size of messages](bench.svg)"]
+        plot(figures, f"{TESTS}/bench.svg")
+        with open(f"{TESTS}/BENCH.md", "w") as f:
+            f.write("\n".join(out) + "\n")
+        out.append(f"{met} of {len(targets_now) - 2} targets met; written to {TESTS}/BENCH.md and bench.svg")
+    print("\n".join(out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What make bench measures and perftest does not:
+ *   bench qps-serve ADDRESS PORT N        the other end of qps, for N queue pairs
+ *   bench qps ADDRESS PORT N SIZE MS      Writes of SIZE over N queue pairs at a time, for MS milliseconds
+ *   bench reg DEVICE MIB                  time to register, and to deregister, a region
+ *   bench tcp-serve PORT                  the other end of tcp
+ *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
+ * Figures are printed one a line, "NAME VALUE". Times that this machine's CPUs were busy
+ * count all it did meanwhile, in and out of the kernel; the programs themselves sleep for completions.
+ */
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#include "must.h"
+
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+#define REGION (4 << 20)
+
+/* What an accepting end tells a connecting one. */
+struct target {
+	uint64_t address;
+	uint32_t rkey;
+};
+
+struct conn {
+	struct rdma_cm_id *id;
+	struct target to;
+	uint64_t done;
+};
+
+static struct rdma_event_channel *events;
+static struct ibv_comp_channel *completions;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+
+/* Writes that each of N queue pairs has posted. */
+static int depth(int n)
+{
+	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Seconds that the CPUs of this machine were not idle. */
+static double busy(void)
+{
+	unsigned long long user, nice, system, idle, iowait, irq, softirq;
+	FILE *f = fopen("/proc/stat", "r");
+
+	if (!f || fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &iowait, &irq,
+			 &softirq) != 7)
+		die("/proc/stat");
+	fclose(f);
+	return (double)(user + nice + system + irq + softirq) / sysconf(_SC_CLK_TCK);
+}
+
+/* Free memory of this machine, in bytes. */
+static double free_memory(void)
+{
+	unsigned long long kib;
+	FILE *f = fopen("/proc/meminfo", "r");
+
+	if (!f || fscanf(f, "MemTotal: %*u kB MemFree: %llu", &kib) != 1)
+		die("/proc/meminfo");
+	fclose(f);
+	return kib * 1024.0;
+}
+
+static struct sockaddr_in address_of(const char *host, const char *port)
+{
+	struct addrinfo hints = { .ai_family = AF_INET }, *found;
+	struct sockaddr_in sa;
+
+	must(getaddrinfo(host, port, &hints, &found));
+	memcpy(&sa, found->ai_addr, sizeof(sa));
+	freeaddrinfo(found);
+	return sa;
+}
+
+static struct rdma_cm_event *await(enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+
+	must(rdma_get_cm_event(events, &event));
+	while (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) { /* of one that is gone */
+		must(rdma_ack_cm_event(event));
+		must(rdma_get_cm_event(events, &event));
+	}
+	if (event->event != type)
+		die("%s (%d) in place of %s", rdma_event_str(event->event), event->status, rdma_event_str(type));
+	return event;
+}
+
+static void *pages(size_t size)
+{
+	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	if (at == MAP_FAILED)
+		die("no memory");
+	return at;
+}
+
+/* All queue pairs share these. */
+static void make_shared(struct ibv_context *verbs, int n)
+{
+	if (pd)
+		return;
+	must(!(pd = ibv_alloc_pd(verbs)));
+	must(!(completions = ibv_create_comp_channel(verbs)));
+	must(!(cq = ibv_create_cq(verbs, n * depth(n), NULL, completions, 0)));
+	must(!(mr = ibv_reg_mr(pd, pages(REGION), REGION, RIGHTS)));
+}
+
+static void make_qp(struct rdma_cm_id *id, int n)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = depth(n), .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+
+	make_shared(id->verbs, n);
+	init.send_cq = cq;
+	init.recv_cq = cq;
+	must(rdma_create_qp(id, pd, &init));
+}
+
+static void qps_serve(const char *host, const char *port, int n)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	struct rdma_cm_id *listener, *ids[n];
+	struct rdma_cm_event *event;
+	int made = 0, up = 0, gone = 0;
+	double start = 0;
+
+	must(rdma_create_id(events, &listener, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(listener, (struct sockaddr *)&sa));
+	must(rdma_listen(listener, 128));
+	while (gone < n) {
+		must(rdma_get_cm_event(events, &event));
+		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && made < n) {
+			struct rdma_cm_id *id = event->id;
+			struct target target;
+			struct rdma_conn_param param = {
+				.private_data = &target, .private_data_len = sizeof(target),
+				.responder_resources = 1, .initiator_depth = 1,
+			};
+
+			make_qp(id, n);
+			target.address = (uintptr_t)mr->addr;
+			target.rkey = mr->rkey;
+			ids[made++] = id;
+			must(rdma_accept(id, &param));
+		} else if (event->event == RDMA_CM_EVENT_ESTABLISHED) {
+			if (++up == n)
+				start = busy();
+		} else if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
+			if (!gone++)
+				printf("busy %.3f\n", busy() - start);
+		} else if (event->event != RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+			die("%s (%d)", rdma_event_str(event->event), event->status);
+		}
+		must(rdma_ack_cm_event(event));
+	}
+	for (int i = 0; i < n; i++) {
+		rdma_destroy_qp(ids[i]);
+		rdma_destroy_id(ids[i]);
+	}
+}
+
+static void connect_one(struct conn *c, struct sockaddr_in *sa, int n)
+{
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7 };
+	struct rdma_cm_event *event;
+
+	must(rdma_create_id(events, &c->id, NULL, RDMA_PS_TCP));
+	must(rdma_resolve_addr(c->id, NULL, (struct sockaddr *)sa, 5000));
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_ADDR_RESOLVED));
+	must(rdma_resolve_route(c->id, 5000));
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_ROUTE_RESOLVED));
+	make_qp(c->id, n);
+	must(rdma_connect(c->id, &param));
+	event = await(RDMA_CM_EVENT_ESTABLISHED);
+	if (event->param.conn.private_data_len < sizeof(c->to))
+		die("no private data");
+	memcpy(&c->to, event->param.conn.private_data, sizeof(c->to));
+	rdma_ack_cm_event(event);
+}
+
+static void post(struct conn *c, uint64_t number, int size)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = size, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = c->to.address, .rkey = c->to.rkey },
+	};
+
+	must(ibv_post_send(c->id->qp, &wr, &bad));
+}
+
+static int reap(struct conn *conns, int size, bool again)
+{
+	struct ibv_wc wcs[16];
+	int got = ibv_poll_cq(cq, 16, wcs);
+
+	if (got < 0)
+		die("poll: %d", got);
+	for (int i = 0; i < got; i++) {
+		if (wcs[i].status)
+			die("Write: %s", ibv_wc_status_str(wcs[i].status));
+		conns[wcs[i].wr_id].done++;
+		if (again)
+			post(&conns[wcs[i].wr_id], wcs[i].wr_id, size);
+	}
+	return got;
+}
+
+/* At least one completion; a new Write takes the place of each, if there are to be more. */
+static int next(struct conn *conns, int size, bool again)
+{
+	struct ibv_cq *of;
+	void *context;
+	int got;
+
+	for (;;) {
+		got = reap(conns, size, again);
+		if (got)
+			return got;
+		must(ibv_req_notify_cq(cq, 0));
+		got = reap(conns, size, again);
+		if (got)
+			return got;
+		must(ibv_get_cq_event(completions, &of, &context));
+		ibv_ack_cq_events(of, 1);
+	}
+}
+
+static void until(double end, struct conn *conns, int size)
+{
+	while (now() < end)
+		next(conns, size, true);
+}
+
+static void qps(const char *host, const char *port, int n, int size, int ms)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	struct conn *conns = calloc(n, sizeof(*conns));
+	double start, took, memory = 0, cpu, sum = 0, squares = 0, all = 0;
+	int outstanding = n * depth(n);
+
+	must(!conns || size > REGION);
+	for (int i = 0; i < n; i++) {
+		/* What the first one needs, all share. */
+		if (i == 1)
+			memory = free_memory();
+		connect_one(&conns[i], &sa, n);
+	}
+	if (n > 1)
+		printf("memory %.0f\n", (memory - free_memory()) / (n - 1));
+
+	cpu = busy();
+	for (int i = 0; i < outstanding; i++)
+		post(&conns[i % n], i % n, size);
+	until(now() + ms / 4000.0, conns, size);
+	for (int i = 0; i < n; i++) {
+		all += conns[i].done;
+		conns[i].done = 0;
+	}
+	start = now();
+	until(start + ms / 1000.0, conns, size);
+	took = now() - start;
+	for (int i = 0; i < n; i++) {
+		sum += conns[i].done;
+		squares += (double)conns[i].done * conns[i].done;
+	}
+	printf("gbps %.4f\n", sum * size * 8e-9 / took);
+	printf("jain %.4f\n", sum * sum / (n * squares));
+	while (outstanding > 0) {
+		int got = next(conns, size, false);
+
+		outstanding -= got;
+		all += got;
+	}
+	printf("busy %.3f\nbytes %.0f\n", busy() - cpu, (all + sum) * size);
+	for (int i = 0; i < n; i++)
+		rdma_disconnect(conns[i].id);
+	for (int i = 0; i < n; i++)
+		rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	for (int i = 0; i < n; i++) {
+		rdma_destroy_qp(conns[i].id);
+		rdma_destroy_id(conns[i].id);
+	}
+}
+
+static void reg(const char *device, size_t mib)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *verbs = NULL;
+	void *at = pages(mib << 20);
+	double start, memory;
+
+	for (; list && *list; list++)
+		if (!strcmp(ibv_get_device_name(*list), device))
+			verbs = ibv_open_device(*list);
+	if (!verbs)
+		die("no device %s", device);
+	must(!(pd = ibv_alloc_pd(verbs)));
+	memory = free_memory();
+	start = now();
+	must(!(mr = ibv_reg_mr(pd, at, mib << 20, RIGHTS)));
+	printf("reg %.3f\n", (now() - start) * 1e3 * 1024 / mib);
+	printf("reg-memory %.0f\n", (memory - free_memory()) / 1024 * 1024 / mib);
+	start = now();
+	must(ibv_dereg_mr(mr));
+	printf("dereg %.3f\n", (now() - start) * 1e3 * 1024 / mib);
+}
+
+static void transfer(int fd, char *buf, int size, ssize_t (*call)(int, void *, size_t))
+{
+	for (int at = 0; at < size;) {
+		ssize_t n = call(fd, buf + at, size - at);
+
+		if (n < 0 && errno == EAGAIN)
+			continue;
+		if (n <= 0)
+			exit(n < 0);
+		at += n;
+	}
+}
+
+static ssize_t send_(int fd, void *buf, size_t size)
+{
+	return send(fd, buf, size, MSG_DONTWAIT);
+}
+
+/* Polls, as perftest does for completions. */
+static ssize_t recv_(int fd, void *buf, size_t size)
+{
+	return recv(fd, buf, size, MSG_DONTWAIT);
+}
+
+static void tcp_serve(const char *port)
+{
+	struct sockaddr_in sa = address_of("0.0.0.0", port);
+	int one = 1, size, fd, listener = socket(AF_INET, SOCK_STREAM, 0);
+	static char buf[1 << 20];
+
+	must(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	must(bind(listener, (struct sockaddr *)&sa, sizeof(sa)));
+	must(listen(listener, 1));
+	fd = accept(listener, NULL, NULL);
+	must(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+	transfer(fd, (char *)&size, sizeof(size), recv_);
+	must(size < 1 || size > (int)sizeof(buf));
+	for (;;) {
+		transfer(fd, buf, size, recv_);
+		transfer(fd, buf, size, send_);
+	}
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void tcp(const char *host, const char *port, int size, int n)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+	double *took = calloc(n, sizeof(*took));
+	static char buf[1 << 20];
+
+	must(!took || size > (int)sizeof(buf));
+	must(connect(fd, (struct sockaddr *)&sa, sizeof(sa)));
+	must(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+	transfer(fd, (char *)&size, sizeof(size), send_);
+	for (int i = 0; i < n; i++) {
+		double start = now();
+
+		transfer(fd, buf, size, send_);
+		transfer(fd, buf, size, recv_);
+		/* One way, as perftest has it. */
+		took[i] = (now() - start) * 1e6 / 2;
+	}
+	qsort(took, n, sizeof(*took), by_value);
+	printf("median %.3f\np99 %.3f\n", took[n / 2], took[n * 99L / 100]);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	events = rdma_create_event_channel();
+	if (!strcmp(what, "qps-serve") && argc == 5)
+		qps_serve(argv[2], argv[3], atoi(argv[4]));
+	else if (!strcmp(what, "qps") && argc == 7)
+		qps(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
+	else if (!strcmp(what, "reg") && argc == 4)
+		reg(argv[2], atoi(argv[3]));
+	else if (!strcmp(what, "tcp-serve") && argc == 3)
+		tcp_serve(argv[2]);
+	else if (!strcmp(what, "tcp") && argc == 6)
+		tcp(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]));
+	else
+		die("what? see the head of bench.c");
+	return 0;
+}
