@@ -27,6 +27,9 @@ network_up() {
 		case ${link##*/} in lo | eth0) ;; *) ip link del "${link##*/}" 2>/dev/null || true ;; esac
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+	tc qdisc del dev eth0 root 2>/dev/null || true
+	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
+	cat /run/tcp_wmem >/proc/sys/net/ipv4/tcp_wmem
 	ip addr flush dev lo scope global
 	ip link set lo up
 	ip link set eth0 mtu 1500 up
@@ -71,7 +74,8 @@ unload_driver() {
 	fi
 	for module in siw rdma_rxe; do
 		[ -d "/sys/module/$module" ] || continue
-		while left=$(rdma resource show | grep -E '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'); do
+		# rxe has objects of its own.
+		while left=$(rdma resource show | grep -v ': rxe' | grep -E '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'); do
 			if [ $((tries -= 1)) -eq 0 ]; then
 				echo "left behind: $left"
 				return 1
@@ -96,7 +100,7 @@ await() {
 }
 
 # scaled N: as many, or a tenth of it where everything is watched and slow.
-scaled() { if [ "$KERNEL" = stock ]; then echo "$1"; else echo $((($1 + 9) / 10)); fi; }
+scaled() { if [ "$KERNEL" = sanitize ]; then echo $((($1 + 9) / 10)); else echo "$1"; fi; }
 
 # exercised N WHAT: the summary of a run on the sanitizer kernel is to count it, for what no
 # counter of a device tells.
@@ -125,11 +129,28 @@ until_true() {
 # port, and rdma's own list has it a moment too early.
 listening() {
 	rdma resource show cm_id | grep -q "state LISTEN.*:$1" || return
-	[ "$DRIVER" = rxe ] || ss -Htln | grep -q ":$1 "
+	[ "$DRIVER" = rxe ] || tcp_listens "$1"
 }
 
+# counter NAME: what the device counted of it so far.
+counter() { rdma statistic show link "$DEV/1" | sed -nE "s/.* $1 ([0-9]+).*/\\1/p"; }
+
+# sndbuf BYTES: of the connections to come; "auto" is the kernel's way. Every case begins with that.
+sndbuf() {
+	local least
+	if [ "$1" = auto ]; then
+		cat /run/tcp_wmem >/proc/sys/net/ipv4/tcp_wmem
+	else
+		read -r least _ </run/tcp_wmem
+		echo "$least $1 $1" >/proc/sys/net/ipv4/tcp_wmem
+	fi
+}
+
+# tcp_listens PORT: someone listens at that port of TCP.
+tcp_listens() { ss -Hltn "sport = :$1" | grep -q .; }
+
 # serve PORT EVENT CMD...: run a server to its end, telling the other guest with
-# EVENT when it listens. client EVENT CMD...: run a client of it.
+# EVENT when it listens, by rdma_cm or by what LISTENS names. client EVENT CMD...: run a client of it.
 #
 # C siw as the accepting side can sleep over the first message of a connection: its
 # receive upcall gives up when it finds the QP being set up, and both programs then
@@ -167,8 +188,8 @@ client() {
 	return 1
 }
 
-port_free() { ! ss -Htln | grep -q ":$1 "; }
-listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
+port_free() { ! tcp_listens "$1"; }
+listening_or_gone() { "${LISTENS:-listening}" "$1" || ! kill -0 "$2" 2>/dev/null; }
 
 c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
