@@ -277,6 +277,44 @@ def mpa_reply_reserved(t):
     t.active(CRC | ENHANCED | 0x0f).echo()
 
 
+LARGE = 0x08
+
+
+@row("mpa-large", "RFC 5044 7.1.1", "large_fpdus=1: offered in a bit of the request that others ignore; FPDUs exceed a segment if it is in the reply, too",
+     OWN, params="large_fpdus=1")
+def mpa_large(t):
+    for reply in (0, LARGE):
+        conn = t.active(CRC | ENHANCED | reply)
+        assert conn.frame.flags & 0x0f == LARGE, conn.frame
+        large_out(conn, bool(reply))
+        stream_in(conn, (60000,), cut=30000)
+        conn.id.destroy()
+
+
+@row("mpa-large-offered", "RFC 5044 7.1.1", "large_fpdus=1: the bit is in the reply if it is in the request, then FPDUs may exceed a segment",
+     OWN, params="large_fpdus=1")
+def mpa_large_offered(t):
+    for request in (0, LARGE):
+        conn = t.passive(CRC | ENHANCED | request)
+        assert conn.frame.flags & 0x0f == request, conn.frame
+        conn.send(wire.write(1, 0))
+        large_out(conn, bool(request))
+        conn.id.destroy()
+
+
+def large_out(conn, agreed):
+    mr = conn.target.mr(1 << 16)
+    mr.put(PATTERN)
+    conn.post_send(mr, 60000)
+    got, most, last = b"", 0, False
+    while not last:
+        segment = conn.segment()
+        got, most, last = got + segment.data, max(most, len(segment.data)), segment.last
+    assert got == PATTERN[:60000]
+    assert most > 20000 if agreed else most < 1500, most
+    conn.wc()
+
+
 @row("mpa-reply-reject", "RFC 5044 7.1.1", "R set in the reply: REJECTED with the private data, and closed")
 def mpa_reply_reject(t):
     id_, raw, _ = t.calling()
