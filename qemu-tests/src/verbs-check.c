@@ -585,11 +585,12 @@ static void test_limits(void)
 {
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_device_attr dev;
+	struct ibv_mr *mr;
 	struct pair p;
 
 	connect_pair(&p, &usual, &usual);
 	must(ibv_query_device(p.a.id->verbs, &dev));
-	for (int i = 0; i < 7; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct ibv_qp_init_attr attr = {
 			.qp_type = IBV_QPT_RC, .send_cq = p.a.scq, .recv_cq = p.a.rcq,
 			.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
@@ -603,19 +604,30 @@ static void test_limits(void)
 		case 2: attr.cap.max_send_sge = dev.max_sge + 1; break;
 		case 3: attr.cap.max_recv_sge = dev.max_sge + 1; break;
 		case 4: attr.cap.max_inline_data = 81; break;
-		case 5: attr.cap.max_send_wr = 0; break;
-		case 6: attr.qp_type = IBV_QPT_UD; error = EOPNOTSUPP; break;
+		case 5: attr.qp_type = IBV_QPT_UD; error = EOPNOTSUPP; break;
 		}
 		errno = 0;
 		qp = ibv_create_qp(p.a.pd, &attr);
 		if (qp || errno != error)
 			die("QP %d: %s", i, strerror(errno));
 	}
+	/* One may want to send only, or to receive only. */
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr attr = {
+			.qp_type = IBV_QPT_RC, .send_cq = p.a.scq, .recv_cq = p.a.rcq,
+			.cap = { .max_send_wr = i, .max_recv_wr = !i, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		struct ibv_qp *qp = ibv_create_qp(p.a.pd, &attr);
+
+		expect(qp && !ibv_destroy_qp(qp));
+	}
 	srq.attr.max_sge = dev.max_srq_sge + 1;
 	expect(!ibv_create_srq(p.a.pd, &srq));
 	expect(!ibv_create_cq(p.a.id->verbs, dev.max_cqe + 1, NULL, NULL, 0));
 	expect(!ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_REMOTE_WRITE));
-	expect(!ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+	/* There are no atomics to be refused later. */
+	mr = ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	expect(mr && !ibv_dereg_mr(mr));
 	expect(!ibv_reg_mr(p.a.pd, NULL, SIZE, IBV_ACCESS_LOCAL_WRITE));
 	disconnect_pair(&p);
 }
