@@ -590,14 +590,14 @@ class Run:
             try:
                 took = guests.boot()
             except (GuestDied, OutOfTime) as e:
-                say(f"the guests did not boot: {e}; consoles: {' '.join(guests.consoles())}")
+                say(f"FAIL boot: {e}; consoles: {' '.join(guests.consoles())}")
                 self.results[f"boot {guests.consoles()[0]}"] = "FAIL"
                 return False
             say(f"guests booted in {took:.0f} s")
             for g in guests.kernels:
                 lines = bad_lines(f"{self.out}/boot-dmesg.{g}", HARMLESS_AT_BOOT, -1)
                 if lines:
-                    say(f"guest {g}: the kernel complained at boot:\n    " + "\n    ".join(lines[:12]))
+                    say(f"FAIL boot: the kernel of guest {g} complained:\n    " + "\n    ".join(lines[:12]))
                     self.results[f"boot {guests.consoles()[0]}"] = "FAIL"
         return True
 
