@@ -178,8 +178,9 @@ pub(crate) struct Device {
     pub(crate) accounts: Mutex<Accounts>,
     /// Limits reached so far.
     pub(crate) counts: Counts,
-    /// Module parameters, as they were when the device came.
-    pub(crate) params: Params,
+    /// What connections to come are made with.
+    #[pin]
+    pub(crate) params: SpinLockIrq<Params>,
     /// Connections and listeners.
     #[pin]
     pub(crate) endpoints: cm::Endpoints,
@@ -242,7 +243,7 @@ impl Device {
                     srq: Count::new(),
                     mr: Count::new(),
                 },
-                params,
+                params <- crate::new_spinlock_irq!(params, "siw_params"),
                 endpoints <- cm::Endpoints::new(),
                 doors <- cm::Doors::new(),
                 part_id,

@@ -31,6 +31,7 @@ pub(crate) mod datamover;
 pub(crate) mod debugfs;
 pub(crate) mod device;
 pub(crate) mod link;
+pub(crate) mod params;
 pub(crate) mod payload;
 pub(crate) mod pd;
 pub(crate) mod qp;
@@ -73,6 +74,8 @@ use kernel::{
 /// Shown as the version of the firmware, which there is none of.
 pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
 
+pub(crate) use self::params::Params;
+
 /// The driver, as the RDMA core's operations know it.
 pub(crate) struct Siw;
 
@@ -93,46 +96,6 @@ pub(crate) type SrqObj = rdma::Srq<Siw>;
 /// A counted reference to a shared receive queue.
 pub(crate) type SrqRef = ARef<SrqObj>;
 
-/// Module parameters.
-#[derive(Clone, Copy)]
-pub(crate) struct Params {
-    /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).
-    pub(crate) crc: bool,
-    /// MPA revision our requests start with.
-    pub(crate) mpa_rev: u8,
-    /// Ask for the peer-to-peer mode of RFC 6581 when connecting.
-    pub(crate) peer_to_peer: bool,
-    /// Use FPDUs larger than a TCP segment with peers that offer it, too.
-    pub(crate) large_fpdus: bool,
-    /// The smallest message that is sent by reference.
-    pub(crate) zcopy_min: u32,
-}
-
-impl Params {
-    /// Checks the values given at module load.
-    pub(crate) fn new(
-        crc: u32,
-        mpa_rev: u32,
-        peer_to_peer: u32,
-        large_fpdus: u32,
-        zcopy_min: u32,
-    ) -> Result<Self> {
-        if crc > 1 || peer_to_peer > 1 || large_fpdus > 1 || !(1..=2).contains(&mpa_rev) {
-            return Err(EINVAL);
-        }
-        Ok(Self {
-            crc: crc == 1,
-            mpa_rev: if mpa_rev == 1 { 1 } else { 2 },
-            peer_to_peer: peer_to_peer == 1,
-            large_fpdus: large_fpdus == 1,
-            zcopy_min: match zcopy_min {
-                0 => u32::MAX,
-                min => min,
-            },
-        })
-    }
-}
-
 /// What all devices share.
 #[pin_data]
 pub(crate) struct Shared {
@@ -146,6 +109,7 @@ pub(crate) struct Shared {
     /// Parent of the devices' debugfs folders.
     pub(crate) debugfs: Dir,
     module: &'static ThisModule,
+    /// What devices begin with.
     pub(crate) params: Params,
 }
 

@@ -6,6 +6,7 @@ use super::{
     cm,
     cq,
     device,
+    params,
     pd,
     qp,
     srq,
@@ -66,6 +67,7 @@ impl Driver for Siw {
     const DRIVER_ID: u32 = abi::DRIVER_ID;
     const ABI_VERSION: u32 = abi::ABI_VERSION;
     const COUNTERS: &'static [&'static CStr] = stats::NAMES;
+    const SETTINGS: &'static [rdma::Setting<DeviceRef>] = params::SETTINGS;
 
     type Data = DeviceRef;
     type Ucontext = ucontext::Ucontext;

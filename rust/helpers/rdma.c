@@ -6,6 +6,7 @@
 
 #include <linux/mm.h>
 #include <linux/preempt.h>
+#include <linux/sysfs.h>
 #include <linux/vmalloc.h>
 #include <net/netlink.h>
 #include <rdma/iw_cm.h>
@@ -28,6 +29,12 @@ bool siw_helper_port_active(struct net_device *ndev)
 u32 siw_helper_num_possible_cpus(void)
 {
 	return num_possible_cpus();
+}
+
+/* Its lock class is the one of all these. */
+void siw_helper_sysfs_attr_init(struct attribute *attr)
+{
+	sysfs_attr_init(attr);
 }
 
 struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata)

@@ -24,7 +24,7 @@ use crate::kapi::{
 };
 use iwarp::{
     error::MpaError,
-    mpa::{Config, Established, Initiator, Reply, Responder, Revision, Rtr, RtrSet, MAX_FRAME},
+    mpa::{Config, Established, Initiator, Reply, Responder, Rtr, RtrSet, MAX_FRAME},
     qp_fsm::Event,
 };
 use kernel::{prelude::*, sync::Arc};
@@ -36,14 +36,11 @@ const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
 const USER_TIMEOUT_MS: u32 = 20_000;
 
 pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
+    let params = *dev.params.lock();
     Config {
-        revision: if dev.params.mpa_rev >= 2 {
-            Revision::Two
-        } else {
-            Revision::One
-        },
-        crc: dev.params.crc,
-        large_fpdus: dev.params.large_fpdus,
+        revision: params.mpa_rev,
+        crc: params.crc,
+        large_fpdus: params.large_fpdus,
         ird,
         ord,
         max_ird: MAX_DEPTH,
@@ -84,7 +81,7 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         return Err(EINVAL);
     }
 
-    let rtr = if dev.params.peer_to_peer {
+    let rtr = if dev.params.lock().peer_to_peer {
         RtrSet::ALL
     } else {
         RtrSet::NONE

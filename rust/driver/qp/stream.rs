@@ -238,7 +238,8 @@ impl QpObj {
             rtr: expected,
         };
         let held = p.hold_tx.then(|| ep.clone());
-        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr), GFP_KERNEL)?;
+        let params = *self.dev.params.lock();
+        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr, &params), GFP_KERNEL)?;
         let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL)?;
         if let Some(read) = tx.rtr_read() {
             orq.push(read).map_err(|_| EINVAL)?;

@@ -15,7 +15,7 @@ use super::stream::Cause;
 use crate::driver::payload::{encode, encode_shared, Encoded, List, Sgl};
 use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::LastEntry;
-use crate::driver::QpObj;
+use crate::driver::{Params, QpObj};
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;
 use core::ops::Deref;
@@ -159,6 +159,8 @@ pub(super) struct TxCtx {
     stream: TxStream,
     /// The peer takes FPDUs of many segments.
     large: bool,
+    /// The smallest message that is sent by reference.
+    zcopy_min: u32,
     /// The largest ULPDU now.
     mulpdu: u16,
     buf: TxBuf,
@@ -191,7 +193,12 @@ pub(super) struct TxCtx {
 
 impl TxCtx {
     /// A transmitter that begins with the RTR message, if any.
-    pub(super) fn new(sock: Arc<Socket>, net: &Negotiated, rtr: Option<RtrKind>) -> Self {
+    pub(super) fn new(
+        sock: Arc<Socket>,
+        net: &Negotiated,
+        rtr: Option<RtrKind>,
+        params: &Params,
+    ) -> Self {
         let mut stream = TxStream::new(net.crc, net.tx_markers);
         let current = rtr.map(|kind| Current {
             msg: stream.begin(rtr_message(kind), 0),
@@ -202,6 +209,10 @@ impl TxCtx {
             sock,
             stream,
             large: net.large_fpdus,
+            zcopy_min: match params.zcopy_min {
+                0 => u32::MAX,
+                min => min,
+            },
             mulpdu: mulpdu(0, net.tx_markers),
             buf: TxBuf::new(),
             current,
@@ -621,7 +632,7 @@ impl TxCtx {
                         };
                         let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
                             && !wr.fence
-                            && wr.bytes() < qp.dev.params.zcopy_min;
+                            && wr.bytes() < self.zcopy_min;
                         if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
                             self.alone = Some(Alone {
                                 wr: new,
@@ -662,7 +673,7 @@ impl TxCtx {
         }
         let begun = match op {
             SendOp::Send | SendOp::SendInv | SendOp::Write => {
-                let source = match self.wr.bytes() < qp.dev.params.zcopy_min {
+                let source = match self.wr.bytes() < self.zcopy_min {
                     true => Ok(self.source()),
                     false => self.source_of_large(qp, seq),
                 };

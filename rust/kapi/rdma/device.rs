@@ -24,6 +24,7 @@ use kernel::{
 
 use super::{
     ops::Driver,
+    setting::Files,
     vtable, //
 };
 use crate::kapi::{
@@ -47,6 +48,7 @@ pub(super) const PORT: u32 = 1;
 pub(crate) struct Device<D: Driver> {
     base: Opaque<ib_device>,
     stats: KVec<rdma_stat_desc>,
+    settings: Files<D>,
     data: D::Data,
 }
 
@@ -94,6 +96,8 @@ impl<D: Driver> Device<D> {
             };
             stats.push(desc, GFP_KERNEL)?;
         }
+        let settings = Files::<D>::new()?;
+        let group = settings.group();
 
         // SAFETY: `init_net` is there forever.
         let dev =
@@ -109,8 +113,12 @@ impl<D: Driver> Device<D> {
         })?;
         // SAFETY: As above.
         unsafe { (&raw mut (*this).stats).write(stats) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*this).settings).write(settings) };
         // SAFETY: Nobody else knows the device yet.
         unsafe { Self::configure(&mut *dev, module, cfg) };
+        // SAFETY: As above. The files live as long as the device.
+        unsafe { (*dev).ops.device_group = group };
         // INVARIANT: Allocated and initialised above, not registered yet.
         Ok(NewDevice {
             dev: this,
@@ -175,6 +183,8 @@ impl<D: Driver> Device<D> {
         unsafe { core::ptr::drop_in_place(&raw mut (*this).data) };
         // SAFETY: As above; the core has removed the statistics before.
         unsafe { core::ptr::drop_in_place(&raw mut (*this).stats) };
+        // SAFETY: As above; the files are gone from sysfs.
+        unsafe { core::ptr::drop_in_place(&raw mut (*this).settings) };
     }
 
     /// The network device below. May sleep.

@@ -22,6 +22,7 @@ mod mr;
 mod object;
 mod ops;
 mod ring;
+mod setting;
 mod table;
 mod text;
 mod udata;
@@ -48,6 +49,7 @@ pub(crate) use self::{
     object::{Cq, CqEvent, Customer, New, Pd, Qp, QpEvent, Srq, SrqEvent, Ucontext},
     ops::Driver,
     ring::{CtrlWord, UserRing},
+    setting::Setting,
     table::{ObjTable, RcuArc, TptTable},
     udata::Udata,
     umem::{ReleaseQueue, Umem},

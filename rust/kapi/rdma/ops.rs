@@ -52,6 +52,7 @@ use super::{
         Srq,
         Ucontext, //
     },
+    setting::Setting,
     udata::Udata,
     wc::WcOut,
     wr::{
@@ -83,9 +84,11 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     const ABI_VERSION: u32;
     /// The names of the counters of a port, and of those that queue pairs are bound to.
     const COUNTERS: &'static [&'static CStr];
+    /// What the administrator may change.
+    const SETTINGS: &'static [Setting<Self::Data>];
 
     /// Payload of [`Device`].
-    type Data: Send + Sync;
+    type Data: Send + Sync + 'static;
     /// Payload of [`Ucontext`].
     type Ucontext: Send + Sync;
     /// Payload of [`Pd`].

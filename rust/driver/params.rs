@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What connections are made with: parameters of the module, which each device begins with, and settings of the device.
+
+use super::DeviceRef;
+use crate::kapi::rdma::Setting;
+use iwarp::mpa::Revision;
+use kernel::prelude::*;
+
+/// Of a device, or of the module for the devices to come. A connection stays with those it began with.
+#[derive(Clone, Copy)]
+pub(crate) struct Params {
+    /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).
+    pub(crate) crc: bool,
+    /// MPA revision our requests start with.
+    pub(crate) mpa_rev: Revision,
+    /// Ask for the peer-to-peer mode of RFC 6581 when connecting.
+    pub(crate) peer_to_peer: bool,
+    /// Use FPDUs larger than a TCP segment with peers that offer it, too.
+    pub(crate) large_fpdus: bool,
+    /// The smallest message that is sent by reference, in bytes; 0: none.
+    pub(crate) zcopy_min: u32,
+}
+
+impl Params {
+    /// Checks the values given at module load.
+    pub(crate) fn new(
+        crc: u32,
+        mpa_rev: u32,
+        peer_to_peer: u32,
+        large_fpdus: u32,
+        zcopy_min: u32,
+    ) -> Result<Self> {
+        Ok(Self {
+            crc: flag(crc)?,
+            mpa_rev: revision(mpa_rev)?,
+            peer_to_peer: flag(peer_to_peer)?,
+            large_fpdus: flag(large_fpdus)?,
+            zcopy_min,
+        })
+    }
+}
+
+fn flag(value: u32) -> Result<bool> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(EINVAL),
+    }
+}
+
+fn revision(value: u32) -> Result<Revision> {
+    match value {
+        1 => Ok(Revision::One),
+        2 => Ok(Revision::Two),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Each of [`Params`], by the name of the module parameter.
+pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
+    Setting {
+        name: c"crc",
+        get: |dev| dev.params.lock().crc.into(),
+        set: |dev, value| {
+            dev.params.lock().crc = flag(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"mpa_rev",
+        get: |dev| match dev.params.lock().mpa_rev {
+            Revision::One => 1,
+            Revision::Two => 2,
+        },
+        set: |dev, value| {
+            dev.params.lock().mpa_rev = revision(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"peer_to_peer",
+        get: |dev| dev.params.lock().peer_to_peer.into(),
+        set: |dev, value| {
+            dev.params.lock().peer_to_peer = flag(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"large_fpdus",
+        get: |dev| dev.params.lock().large_fpdus.into(),
+        set: |dev, value| {
+            dev.params.lock().large_fpdus = flag(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"zcopy_min",
+        get: |dev| dev.params.lock().zcopy_min,
+        set: |dev, value| {
+            dev.params.lock().zcopy_min = value;
+            Ok(())
+        },
+    },
+];
