@@ -29,7 +29,10 @@ use crate::kapi::{
         ObjTable,
         PortAttr, //
     },
-    sync::SpinLockIrq,
+    sync::{
+        Atomic,
+        SpinLockIrq, //
+    },
     wq,
 };
 use kernel::{
@@ -38,10 +41,7 @@ use kernel::{
     prelude::*,
     str::CStr,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         Arc,
         Mutex, //
     },

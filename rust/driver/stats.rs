@@ -9,14 +9,8 @@ use super::{
     device::Device,
     QpObj, //
 };
-use kernel::{
-    prelude::*,
-    str::CStr,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    },
-};
+use crate::kapi::sync::Atomic;
+use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
 
 /// Declares the counters, their names for user space, and how many there are.
 macro_rules! counters {

@@ -17,7 +17,10 @@ use crate::{
         context, errno,
         net::{RxSock, SockView, Socket, SocketEvents, TcpState},
         rdma::{CmEvent, CmId},
-        sync::SpinLockIrq,
+        sync::{
+            Atomic,
+            SpinLockIrq, //
+        },
         wq,
     },
     new_spinlock_irq,
@@ -27,7 +30,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Release},
         Arc, Completion, Mutex, SetOnce,
     },
     time::{msecs_to_jiffies, Jiffies, Msecs},

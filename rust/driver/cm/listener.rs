@@ -8,6 +8,7 @@ use super::{
     endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS, RETRY_MS},
     mpa_io::{self, Progress},
 };
+use crate::kapi::sync::Atomic;
 use crate::kapi::{
     context, errno,
     net::{self, Acceptor, Family, ListenOpts, SockAddr, Socket},
@@ -17,7 +18,7 @@ use crate::kapi::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        atomic::{Acquire, Full, Relaxed, Release},
         Arc, SetOnce,
     },
     time::msecs_to_jiffies,

@@ -31,15 +31,13 @@ mod mpa_io;
 mod pair;
 mod teardown;
 
+use crate::kapi::sync::Atomic;
 use crate::kapi::{errno, net::NetNs, trace};
 use kernel::{
     new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, Mutex,
-    },
+    sync::{atomic::Relaxed, Arc, Mutex},
 };
 
 pub(crate) use self::{

@@ -8,14 +8,14 @@
 
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::context;
-use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::kapi::wq::{Kind, WorkQueue};
 use crate::new_spinlock_irq;
 use kernel::cpu::nr_cpu_ids;
 use kernel::impl_has_work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::workqueue::{new_work, Work, WorkItem};
 

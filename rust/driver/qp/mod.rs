@@ -33,7 +33,10 @@ use crate::kapi::{
         QpCap,
         QpPath, //
     },
-    sync::SpinLockIrq, //
+    sync::{
+        Atomic,
+        SpinLockIrq, //
+    }, //
 };
 use iwarp::{
     access::PdId,
@@ -42,10 +45,7 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
 };

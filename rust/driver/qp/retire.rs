@@ -14,13 +14,13 @@ use super::ring::Ring;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::QpObj;
 use crate::kapi::net::SockView;
-use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::{kapi::trace, new_spinlock_irq};
 use iwarp::error::WcStatus;
 use iwarp::retire::{self, may_retire, Progress};
 use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Relaxed, Release};
 
 /// What the completion of a work request says.
 pub(super) struct Wr {

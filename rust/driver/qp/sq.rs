@@ -26,7 +26,10 @@ use crate::{
             RingMem,
             UserRing, //
         },
-        sync::SpinLockIrq, //
+        sync::{
+            Atomic,
+            SpinLockIrq, //
+        }, //
     },
 };
 use iwarp::{
@@ -36,10 +39,7 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         barrier::smp_mb, //
     },
 };

@@ -18,7 +18,7 @@ use crate::driver::datamover::Mover;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
-use crate::kapi::sync::{Slot, SpinLockIrq};
+use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
 use crate::kapi::{context, trace};
 use crate::new_spinlock_irq;
 use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
@@ -30,7 +30,7 @@ use iwarp::wire::mpa::{RtrKind, RtrSet};
 use iwarp::wire::terminate::Terminate;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 use kernel::sync::Arc;
 
 /// What was agreed when the connection was made.

@@ -10,6 +10,7 @@ use super::{
     stream::Stream,
     Qp, //
 };
+use crate::kapi::sync::Atomic;
 use crate::{
     driver::{
         cm::Teardown,
@@ -52,13 +53,7 @@ use iwarp::{
     },
     wire::terminate::Terminate, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    },
-};
+use kernel::{prelude::*, sync::atomic::Relaxed};
 
 /// `create_qp`, first half.
 pub(crate) fn create(

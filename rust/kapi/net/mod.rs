@@ -13,6 +13,7 @@ pub(crate) mod skb;
 mod socket;
 mod tx_buf;
 
+use crate::kapi::sync::Atomic;
 use crate::kapi::{
     bindings,
     wq::{
@@ -24,7 +25,6 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Acquire,
-        Atomic,
         Release, //
     },
 };

@@ -3,6 +3,7 @@
 //! Bytes of a stream, encoded but not accepted by TCP yet.
 
 use crate::kapi::bindings;
+use crate::kapi::sync::Atomic;
 use core::{
     mem::MaybeUninit,
     ptr::{
@@ -18,7 +19,6 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::atomic::{
-        Atomic,
         Full,
         Relaxed, //
     },

@@ -11,12 +11,12 @@ use core::{
     ptr::NonNull, //
 };
 
+use crate::kapi::sync::Atomic;
 use kernel::{
     prelude::*,
     sync::{
         atomic::{
             Acquire,
-            Atomic,
             Full,
             Release, //
         },
@@ -172,10 +172,10 @@ impl<T: RingElem> UserRing<T> {
         if T::WIDE {
             // SAFETY: They are aligned; all concurrent accesses in the kernel are atomic, or to
             // an element that the protocol gives to the one who accesses it.
-            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.load(Acquire) as u16
+            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.load(Acquire)
         } else {
             // SAFETY: As above.
-            u16::from(unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.load(Acquire) as u8)
+            u16::from(unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.load(Acquire))
         }
     }
 
@@ -185,10 +185,10 @@ impl<T: RingElem> UserRing<T> {
         let flags = unsafe { self.elem(i).add(T::FLAGS) };
         if T::WIDE {
             // SAFETY: As in `flags`.
-            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.store(value as i16, Release);
+            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.store(value, Release);
         } else {
             // SAFETY: As in `flags`.
-            unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.store(value as i8, Release);
+            unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.store(value as u8, Release);
         }
     }
 
@@ -233,7 +233,7 @@ impl<T: RingElem> UserRing<T> {
 /// `word` points to an aligned word inside `_mem`.
 pub(crate) struct CtrlWord {
     _mem: Arc<RingMem>,
-    word: NonNull<i32>,
+    word: NonNull<u32>,
 }
 
 // SAFETY: The memory goes with the word; all accesses are atomic.
@@ -253,14 +253,14 @@ impl CtrlWord {
         Ok(Self { _mem: mem, word })
     }
 
-    fn atomic(&self) -> &Atomic<i32> {
+    fn atomic(&self) -> &Atomic<u32> {
         // SAFETY: Valid by the type invariants; all accesses in the kernel are atomic.
         unsafe { Atomic::from_ptr(self.word.as_ptr()) }
     }
 
     /// Reads the word, before anything that follows.
     pub(crate) fn load(&self) -> u32 {
-        self.atomic().load(Acquire) as u32
+        self.atomic().load(Acquire)
     }
 
     /// Writes the word, after what precedes and before what follows.
@@ -270,6 +270,6 @@ impl CtrlWord {
 
     /// Exchanges the word, after what precedes and before what follows.
     pub(crate) fn xchg(&self, value: u32) -> u32 {
-        self.atomic().xchg(value as i32, Full) as u32
+        self.atomic().xchg(value, Full)
     }
 }

@@ -8,6 +8,7 @@ use core::{
     ptr::NonNull, //
 };
 
+use crate::kapi::sync::Atomic;
 use kernel::{
     error::to_result,
     prelude::*,
@@ -17,7 +18,6 @@ use kernel::{
             AlwaysRefCounted, //
         },
         atomic::{
-            Atomic,
             Full,
             Relaxed, //
         },

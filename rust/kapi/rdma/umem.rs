@@ -12,6 +12,7 @@ use core::ptr::{
     NonNull, //
 };
 
+use crate::kapi::sync::Atomic;
 use iwarp::att::Layout;
 use kernel::{
     error::from_err_ptr,
@@ -21,7 +22,6 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Acquire,
-        Atomic,
         Full,
         Release, //
     },

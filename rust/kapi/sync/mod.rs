@@ -2,8 +2,10 @@
 
 //! Locks, and what does without, that the kernel crate lacks.
 
+mod atomic;
 mod irq_lock;
 mod slot;
 
+pub(crate) use atomic::Atomic;
 pub(crate) use irq_lock::SpinLockIrq;
 pub(crate) use slot::Slot;

@@ -2,18 +2,12 @@
 
 //! A place for a box that somebody takes out, uses alone and puts back.
 
+use super::Atomic;
 use core::{
     marker::PhantomData,
     ptr::null_mut, //
 };
-use kernel::{
-    ffi,
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full, //
-    },
-};
+use kernel::{ffi, prelude::*, sync::atomic::Full};
 
 /// A place for a box. Any context; cheaper than a lock.
 ///
