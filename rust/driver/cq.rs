@@ -44,10 +44,7 @@ use iwarp::error::{
     Error as ProtocolError,
     WcStatus, //
 };
-use kernel::{
-    prelude::*,
-    sync::barrier::smp_mb, //
-};
+use kernel::prelude::*;
 
 /// What a work request was, as its completion tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,11 +204,9 @@ impl Entries {
                     qp_id: u64::from(qp.qp_num()),
                     ..Default::default()
                 };
-                // The body before the flag.
-                ring.publish(self.put, &cqe, flags);
                 // The consumer arms, then polls once more; we publish, then look whether it is
                 // armed. One of the two sees the other.
-                smp_mb();
+                ring.publish(self.put, &cqe, flags);
                 let armed = ctrl.load();
                 let notify = armed & abi::notify::NEXT_COMPLETION != 0
                     || (armed & abi::notify::SOLICITED != 0 && c.wakes_solicited());

@@ -107,7 +107,7 @@ impl RecvRing {
         if !self.ring.take(self.get, abi::wqe::VALID, &mut wr.rqe) {
             return false;
         }
-        self.ring.set_flags(self.get, 0);
+        self.ring.free(self.get);
         self.get = self.get.wrapping_add(1);
         wr.pd = pd;
         true

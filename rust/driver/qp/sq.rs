@@ -39,8 +39,7 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
-        barrier::smp_mb, //
+        atomic::Relaxed, //
     },
 };
 
@@ -315,8 +314,8 @@ impl Sq {
     /// Takes the next request into `wr`; `false` if there is none. Any context, but one caller at a time.
     ///
     /// The slot is freed here, not at completion: libsiw rings the doorbell only if the element
-    /// before its new one is free, and takes the queue for busy otherwise. The barrier makes sure
-    /// that one of the two sides sees the other: we its new element, or it our freed one.
+    /// before its new one is free, and takes the queue for busy otherwise. One of the two sides sees
+    /// the other: we its new element, or it our freed one.
     #[inline]
     pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
         let Some(user) = &self.user else {
@@ -334,8 +333,7 @@ impl Sq {
         if !user.ring.take(get, abi::wqe::VALID, &mut wr.sqe) {
             return Ok(false);
         }
-        user.ring.set_flags(get, 0);
-        smp_mb();
+        user.ring.free(get);
         user.get.store(get.wrapping_add(1), Relaxed);
         parse(wr)?;
         Ok(true)

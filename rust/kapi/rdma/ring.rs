@@ -17,8 +17,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
-            Full,
-            Release, //
+            Full, //
         },
         Arc, //
     },
@@ -179,20 +178,26 @@ impl<T: RingElem> UserRing<T> {
         }
     }
 
-    /// Sets the flags of element `i`. Who sees them sees what was stored before.
-    pub(crate) fn set_flags(&self, i: u32, value: u16) {
+    /// Sets the flags of element `i`, after what precedes and before what follows.
+    fn set_flags(&self, i: u32, value: u16) {
         // SAFETY: The flags are inside the element by the contract of `RingElem`.
         let flags = unsafe { self.elem(i).add(T::FLAGS) };
         if T::WIDE {
             // SAFETY: As in `flags`.
-            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.store(value, Release);
+            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.xchg(value, Full);
         } else {
             // SAFETY: As in `flags`.
-            unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.store(value as u8, Release);
+            unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.xchg(value as u8, Full);
         }
     }
 
-    /// Passes element `i` with `flags` to the other side. Those of `value` are zero.
+    /// Gives element `i` back to the other side, after what precedes and before what follows.
+    pub(crate) fn free(&self, i: u32) {
+        self.set_flags(i, 0);
+    }
+
+    /// Passes element `i` with `flags` to the other side, after what precedes and before what
+    /// follows. Those of `value` are zero.
     pub(crate) fn publish(&self, i: u32, value: &T, flags: u16) {
         self.store(i, value);
         self.set_flags(i, flags);
