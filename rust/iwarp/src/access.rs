@@ -196,6 +196,7 @@ impl AccessError {
 /// `region` is the entry at the index of the tag, if there is one. An access of length 0 is always
 /// allowed, whatever its tag (RFC 5041 7.1 and RFC 5040 7.2 forbid the check): it yields offset 0,
 /// and the caller need not look the entry up.
+#[inline(always)]
 pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessError> {
     if access.len == 0 {
         return Ok(0);

@@ -30,39 +30,10 @@ impl RxMachine {
         Ok(ddp_len.saturating_add(LENGTH_LEN))
     }
 
-    /// Checks versions and opcode; returns the length of the header.
+    /// Checks the rest of a header that is all there, what is behind the preamble.
     #[inline]
-    pub(super) fn judge_preamble(&self) -> Result<u16> {
-        let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
-        if control.version != DDP_VERSION {
-            return Err(Error::DdpVersion {
-                tagged: control.tagged,
-            });
-        }
-        if control.rdmap_version != RDMAP_VERSION {
-            return Err(Error::RdmapVersion);
-        }
-        let opcode = Opcode::from_wire(control.opcode);
-        if opcode.is_tagged() != Some(control.tagged) {
-            return Err(Error::Opcode);
-        }
-        let least = opcode.header_len().ok_or(Error::Opcode)?;
-        let whole = ulpdu.saturating_add(LENGTH_LEN);
-        if whole < least {
-            return Err(Error::Short);
-        }
-        match opcode {
-            // A Terminate is all header; what is longer than any is skipped as payload.
-            Opcode::Terminate => Ok(whole.min(MAX_HEADER)),
-            _ => Ok(least),
-        }
-    }
-
-    /// Checks the rest of a header that is all there.
-    #[inline]
-    pub(super) fn judge_header(&self) -> Result<Segment> {
-        let mut r = Reader(&self.header);
-        let Preamble { ulpdu, control } = Preamble::read(&mut r)?;
+    pub(super) fn judge_header(&self, preamble: &Preamble, mut r: Reader<'_>) -> Result<Segment> {
+        let Preamble { ulpdu, control } = *preamble;
         let opcode = Opcode::from_wire(control.opcode);
         let len = ulpdu.saturating_add(LENGTH_LEN).saturating_sub(self.want);
         let segment = Segment {
@@ -194,6 +165,34 @@ impl RxMachine {
             return Err(Error::ResponseBounds);
         }
         Ok(())
+    }
+}
+
+/// Checks versions and opcode; returns the length of the header.
+#[inline]
+pub(super) fn judge_preamble(preamble: &Preamble) -> Result<u16> {
+    let Preamble { ulpdu, control } = *preamble;
+    if control.version != DDP_VERSION {
+        return Err(Error::DdpVersion {
+            tagged: control.tagged,
+        });
+    }
+    if control.rdmap_version != RDMAP_VERSION {
+        return Err(Error::RdmapVersion);
+    }
+    let opcode = Opcode::from_wire(control.opcode);
+    if opcode.is_tagged() != Some(control.tagged) {
+        return Err(Error::Opcode);
+    }
+    let least = opcode.header_len().ok_or(Error::Opcode)?;
+    let whole = ulpdu.saturating_add(LENGTH_LEN);
+    if whole < least {
+        return Err(Error::Short);
+    }
+    match opcode {
+        // A Terminate is all header; what is longer than any is skipped as payload.
+        Opcode::Terminate => Ok(whole.min(MAX_HEADER)),
+        _ => Ok(least),
     }
 }
 

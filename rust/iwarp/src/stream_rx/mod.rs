@@ -23,13 +23,14 @@ mod tests;
 use super::error::{Error, Result};
 use super::stag::Stag;
 use super::stream_tx::crc_to_wire;
-use super::wire::bytes::put_at;
+use super::wire::bytes::{put_at, Reader};
 use super::wire::ddp::Tagged;
 use super::wire::mpa::{self, RtrSet, CRC_LEN};
 use super::wire::rdmap::{
     Header, Opcode, Preamble, ReadRequest, MAX_HEADER, SEND_HEADER, SEND_HEADER_LEN, TAGGED_HEADER,
 };
 use super::wire::terminate::Terminate;
+use judge::judge_preamble;
 
 /// What was agreed in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,20 +343,21 @@ impl RxMachine {
     /// All that was wanted is there, at least the DDP header: begins the segment, or wants more.
     #[inline]
     fn judge(&mut self) -> Result<bool> {
+        let mut rest = Reader(&self.header);
+        let preamble = Preamble::read(&mut rest)?;
         if self.have <= SEND_HEADER {
-            self.want = self.judge_preamble()?;
+            self.want = judge_preamble(&preamble)?;
             if self.want > self.have {
                 return Ok(false);
             }
         }
-        self.segment = self.judge_header()?;
+        self.segment = self.judge_header(&preamble, rest)?;
+        let crc_len = u8::try_from(CRC_LEN).map_err(|_| Error::State)?;
+        self.trailer_want = mpa::pad(preamble.ulpdu).saturating_add(crc_len);
         // A response is held against the Read it answers.
         self.must_match = self.segment.first && matches!(self.segment.kind, Kind::ReadResponse(_));
         self.payload_left = self.segment.len;
-        self.phase = Phase::Payload;
-        if self.segment.len == 0 {
-            self.start_trailer()?;
-        }
+        self.start_payload();
         Ok(true)
     }
 
@@ -406,20 +408,18 @@ impl RxMachine {
             .ok()
             .and_then(|n| self.payload_left.checked_sub(n))
             .ok_or(Error::State)?;
-        if self.payload_left == 0 {
-            self.start_trailer()?;
-        }
+        self.start_payload();
         Ok(())
     }
 
+    /// Goes on with the payload, or behind it.
     #[inline]
-    fn start_trailer(&mut self) -> Result<()> {
-        let Preamble { ulpdu, .. } = Preamble::parse(&self.header)?;
-        let crc_len = u8::try_from(CRC_LEN).map_err(|_| Error::State)?;
-        self.trailer_want = mpa::pad(ulpdu).saturating_add(crc_len);
+    fn start_payload(&mut self) {
+        self.phase = match self.payload_left {
+            0 => Phase::Trailer,
+            _ => Phase::Payload,
+        };
         self.trailer_have = 0;
-        self.phase = Phase::Trailer;
-        Ok(())
     }
 
     /// Takes note of bytes of pad and CRC that need not be looked at, because the CRC is not
