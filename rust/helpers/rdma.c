@@ -87,7 +87,7 @@ void siw_helper_gate_init(rwlock_t *lock)
 	rwlock_init(lock);
 }
 
-static bool siw_bh_disable(void)
+static __always_inline bool siw_bh_disable(void)
 {
 	if (softirq_count() || irqs_disabled())
 		return false;
