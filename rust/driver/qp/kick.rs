@@ -224,8 +224,8 @@ impl QpObj {
         }
     }
 
-    #[inline]
     /// How many bytes may be sent, and whether they are charged, as others wait.
+    #[inline]
     fn begin_turn(&self, share: &mut Share, turn: Turn) -> (usize, bool) {
         if !turn.by_mover {
             self.stats.inc(Counter::TxDirect);
