@@ -25,7 +25,7 @@ use iwarp::mpa::{rtr_message, Negotiated, RtrKind};
 use iwarp::read_credits::Gate;
 use iwarp::stag::Stag;
 use iwarp::stream_rx::ReadExpect;
-use iwarp::stream_tx::{Message, TxMessage, TxStream};
+use iwarp::stream_tx::{Fpdu, Message, TxMessage, TxStream};
 use iwarp::tx_owner::Leave;
 use iwarp::tx_share::Share;
 use iwarp::wire::mpa::mulpdu;
@@ -59,12 +59,14 @@ pub(super) trait Wire: Deref<Target = SockView> {
 }
 
 impl Wire for LockedSock<'_> {
+    #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
     }
 }
 
 impl Wire for RxSock<'_> {
+    #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
     }
@@ -118,8 +120,8 @@ struct Alone {
 enum Next {
     /// There is one.
     Message,
-    /// A work request was done on the spot: look again.
-    Local,
+    /// A work request was encoded, or done, on the spot: look again.
+    Done,
     /// Nothing to do.
     Idle,
     /// The head of the SQ has to wait for a response.
@@ -331,12 +333,16 @@ impl TxCtx {
         if self.large {
             return mulpdu(TxBuf::MAX_FPDU as u32, self.stream.markers());
         }
-        let mss = sock.mss().max(1);
-        let parts = mss.div_ceil(TxBuf::MAX_FPDU as u32).max(1);
-        mulpdu(mss.checked_div(parts).unwrap_or(mss), self.stream.markers())
+        let mss = sock.mss();
+        let size = match mss.div_ceil(TxBuf::MAX_FPDU as u32) {
+            0 | 1 => mss,
+            parts => mss.checked_div(parts).unwrap_or(mss),
+        };
+        mulpdu(size, self.stream.markers())
     }
 
     /// Completes what TCP has accepted.
+    #[inline(always)]
     fn retire(&mut self, qp: &QpObj, sock: &SockView) {
         match self.alone.take() {
             Some(Alone { wr, end }) if end <= self.accepted => {
@@ -405,7 +411,9 @@ impl TxCtx {
             if self.current.is_none() {
                 match self.next(qp) {
                     Next::Message => {}
-                    Next::Local => continue,
+                    // Mostly there is one and no more.
+                    Next::Done if !self.has_more(qp) => return Filled::Idle,
+                    Next::Done => continue,
                     Next::Idle => return Filled::Idle,
                     Next::Blocked => return Filled::Blocked,
                     Next::Crowded => return Filled::Crowded,
@@ -417,7 +425,6 @@ impl TxCtx {
                 return Filled::Full;
             }
             match self.encode_next(qp) {
-                // Mostly there is one message and no more.
                 Step::Done if !self.has_more(qp) => return Filled::Idle,
                 Step::Done => {}
                 Step::NoRoom => return Filled::NoMemory,
@@ -462,10 +469,8 @@ impl TxCtx {
                 match source {
                     Source::None | Source::Shared => Err(AccessError::Bounds),
                     Source::Inline { used } => {
-                        let end = used.saturating_add(dst.len());
-                        let bytes = wr.inline().and_then(|data| data.get(*used..end));
-                        dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
-                        *used = end;
+                        copy_inline(wr, *used, dst)?;
+                        *used = used.saturating_add(dst.len());
                         Ok(())
                     }
                     Source::List { loaded } => {
@@ -494,9 +499,7 @@ impl TxCtx {
             Encoded::NoRoom => Step::NoRoom,
             Encoded::Done(bytes) => {
                 current.msg.commit(&fpdu);
-                self.stream.sent(&fpdu);
-                self.encoded = self.encoded.wrapping_add(bytes as u64);
-                self.fpdus = self.fpdus.wrapping_add(1);
+                self.encoded(&fpdu, bytes);
                 if fpdu.is_last() {
                     self.finish_message(qp);
                 }
@@ -507,6 +510,13 @@ impl TxCtx {
                 Step::Broken
             }
         }
+    }
+
+    /// `fpdu` takes `bytes` bytes of the stream.
+    fn encoded(&mut self, fpdu: &Fpdu, bytes: usize) {
+        self.stream.sent(fpdu);
+        self.encoded = self.encoded.wrapping_add(bytes as u64);
+        self.fpdus = self.fpdus.wrapping_add(1);
     }
 
     /// The payload of the current message may not be read.
@@ -634,12 +644,7 @@ impl TxCtx {
                             && !wr.fence
                             && wr.bytes() < self.zcopy_min;
                         if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
-                            self.alone = Some(Alone {
-                                wr: new,
-                                end: u64::MAX,
-                            });
-                            self.begin_send(self.source(), Origin::Alone);
-                            return Next::Message;
+                            return self.begin_alone(qp, new);
                         }
                         self.enlist(qp);
                         // There was room, and only the owner fills it.
@@ -694,7 +699,48 @@ impl TxCtx {
         }
     }
 
+    /// Begins the work request that is alone. If it is one FPDU, as most that are alone, it is encoded then and there.
+    #[inline]
+    fn begin_alone(&mut self, qp: &QpObj, mut wr: Wr) -> Next {
+        let msg = self.begin_message();
+        if let Some(fpdu) = msg.fpdu(self.mulpdu).filter(Fpdu::is_last) {
+            let (sges, sqe) = (&mut self.sges, &self.wr);
+            let encoded = encode(&mut self.buf, &self.stream, &msg, &fpdu, |dst| {
+                match sqe.is_inline() {
+                    true => copy_inline(sqe, 0, dst),
+                    false => sges.gather_all(&list(qp, sqe), dst),
+                }
+            });
+            if let Encoded::Done(bytes) = encoded {
+                self.encoded(&fpdu, bytes);
+                wr.bytes = msg.len();
+                let end = self.encoded;
+                self.alone = Some(Alone { wr, end });
+                return Next::Done;
+            }
+        }
+        // What stood in the way is met again, and handled, with the FPDUs of longer ones.
+        self.current = Some(Current {
+            msg,
+            source: self.source(),
+            origin: Origin::Alone,
+        });
+        let end = u64::MAX;
+        self.alone = Some(Alone { wr, end });
+        Next::Message
+    }
+
     fn begin_send(&mut self, source: Source, origin: Origin) {
+        self.current = Some(Current {
+            msg: self.begin_message(),
+            source,
+            origin,
+        });
+    }
+
+    /// Begins the message of the Send or Write that was taken last.
+    fn begin_message(&mut self) -> TxMessage<'static> {
+        self.respond_next = true;
         let wr = &self.wr;
         let message = match wr.op {
             SendOp::Write => Message::Write {
@@ -706,12 +752,7 @@ impl TxCtx {
                 inv: matches!(wr.op, SendOp::SendInv).then_some(wr.inval),
             },
         };
-        self.current = Some(Current {
-            msg: self.stream.begin(message, wr.bytes()),
-            source,
-            origin,
-        });
-        self.respond_next = true;
+        self.stream.begin(message, wr.bytes())
     }
 
     /// Where the payload of the work request comes from.
@@ -822,7 +863,7 @@ impl TxCtx {
         };
         done.map_err(|error| IwarpError::Access { error, op })?;
         qp.stream.retire.encoded(seq, 0, self.encoded);
-        Ok(Next::Local)
+        Ok(Next::Done)
     }
 
     /// Puts a Terminate behind what is encoded, cutting a message off between two FPDUs.
@@ -855,6 +896,14 @@ fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
         qpn: qp.qp_num(),
         sges: wr.sges(),
     }
+}
+
+/// Copies the part of the request's inline payload that begins at `from`, and fills `dst`.
+fn copy_inline(wr: &SendWr, from: usize, dst: &mut [u8]) -> Result<(), AccessError> {
+    let end = from.saturating_add(dst.len());
+    let bytes = wr.inline().and_then(|data| data.get(from..end));
+    dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
+    Ok(())
 }
 
 /// A work request that cannot be done. It completes with an error behind those before it, and ends the stream.

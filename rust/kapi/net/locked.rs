@@ -102,8 +102,23 @@ impl SockView {
     }
 
     /// Hands all that is pending to TCP.
-    #[inline]
+    #[inline(always)]
     fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        let Some(bytes) = buf.few() else {
+            return self.send_pages(buf, more);
+        };
+        let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+        // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
+        // read, and not looked at any more when it returns.
+        let ret = unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) };
+        let taken = accepted(ret)?;
+        buf.forget_few(taken);
+        Ok(taken)
+    }
+
+    /// As [`Self::send`], of what TCP gets by reference.
+    #[inline(never)]
+    fn send_pages(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         if buf.shared().is_empty() {
             return self.send_copied(buf, more);
         }
@@ -112,19 +127,10 @@ impl SockView {
             return Ok(shared);
         }
         // An error comes again if there was one.
-        Ok(shared.saturating_add(self.send_copied(buf, more).unwrap_or(0)))
+        Ok(shared.saturating_add(self.send(buf, more).unwrap_or(0)))
     }
 
     fn send_copied(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
-        if let Some(bytes) = buf.few() {
-            let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
-            // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
-            // read, and not looked at any more when it returns.
-            let ret = unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) };
-            let taken = accepted(ret)?;
-            buf.forget_few(taken);
-            return Ok(taken);
-        }
         let mut bvec = [const { MaybeUninit::uninit() }; TxBuf::CHUNKS];
         let (n, len) = buf.fill(&mut bvec);
         if len == 0 {
@@ -195,6 +201,7 @@ impl<'a> LockedSock<'a> {
     /// 0 means that there is no space now; [`write_space`](super::SocketEvents::write_space) will
     /// come. With `more`, a segment that is not full waits for the next call. Callbacks of the
     /// socket may run inside.
+    #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
     }
@@ -258,6 +265,7 @@ impl RxSock<'_> {
     }
 
     /// As [`LockedSock::send`].
+    #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
     }

@@ -455,7 +455,7 @@ impl TxBuf {
     /// socket buffer.
     #[inline]
     pub(super) fn few(&mut self) -> Option<&[u8]> {
-        if self.used != 1 {
+        if self.used != 1 || !self.shared().is_empty() {
             return None;
         }
         let chunk = self.chunk(0)?;
