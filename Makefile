@@ -13,6 +13,10 @@ modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree 
 sanitize-module: ## build the module for the sanitizer kernel, into build/sanitize
 	+@scripts/kmake sanitize modules
 
+.PHONY: race-module
+race-module: ## build the module for the kernel with several CPUs and lockdep, into build/race
+	+@scripts/kmake race modules
+
 .PHONY: bench-module
 bench-module: ## build the module for the kernel that measures at native speed, into build/bench
 	+@scripts/kmake bench modules
@@ -34,9 +38,10 @@ test: ## lints, host tests, then every case in the guests and on the sanitizer k
 	@scripts/test
 
 .PHONY: soak
-soak: modules sanitize-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
+soak: modules sanitize-module race-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault/kill fault/netem fault/remove fault/tcp abuse
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse tx/posters link/loop pair/verbs
 
 .PHONY: lint
 lint: fmt-check clippy safety-audit checkpatch shell-check ## these checks of the sources

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs test cases between two QEMU guests on the stock Debian kernel, or between two sets of namespaces in one
-kernel that is a User Mode Linux: the sanitizer kernel (scripts/sanitize.config), or the one for measuring at
-native speed (scripts/bench.config).
+kernel that is a User Mode Linux: the sanitizer kernel (scripts/sanitize.config), the one with several CPUs
+(scripts/race.config), or the one for measuring at native speed (scripts/bench.config).
 
 A case is a shell file with a header ("#: key value") and two functions, a and b,
 one per guest; guest/lib.sh has what they can call. All cases of a run share one
@@ -32,11 +32,13 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
 GUESTS = ("a", "b")
-KERNELS = ("stock", "sanitize", "bench")
+KERNELS = ("stock", "sanitize", "race", "bench")
+CPUS = min(4, os.cpu_count())
 UML = {  # parameters of each User Mode Linux
     "sanitize": ("mem=1500M", "seccomp=off"),
+    "race": ("mem=2G", "seccomp=on", f"ncpus={CPUS}"),
     # Enough CPUs for both ends.
-    "bench": ("mem=3G", "seccomp=on", f"ncpus={min(4, os.cpu_count())}"),
+    "bench": ("mem=3G", "seccomp=on", f"ncpus={CPUS}"),
 }
 BOOT_TIMEOUT = 180
 STEP_TIMEOUT = 120  # loading or unloading a driver
@@ -76,7 +78,7 @@ EXERCISED = {
 }
 # Before any driver is loaded there is only the stock kernel, whose clocks complain
 # in a guest on a busy machine: there the texts count, not the levels.
-HARMLESS_AT_BOOT = re.compile("BIOS|LOCKDEP_|kmemleak: ")
+HARMLESS_AT_BOOT = re.compile("BIOS|LOCKDEP_|RCU lockdep checking is enabled|kmemleak: ")
 
 
 def tsc_khz():
@@ -726,7 +728,7 @@ def main():
     else:
         network = None
         kernel = output(f"{TOP}/scripts/uml-kernel", args.kernel)
-        # The sanitizer kernel has one CPU, and cases wait most of the time; what measures wants to be alone.
+        # The sanitizer kernel has one CPU, and cases wait most of the time; the others take all there are.
         count = min(len(cases), os.cpu_count()) if args.kernel == "sanitize" else 1
         kernels = [OneKernel(image, out, args.kernel, kernel, sockets, i) for i in range(count)]
     capture = None

@@ -130,20 +130,20 @@ need_kernel() {
 	S=$dir/source O=$dir/build
 }
 
-# The same for the User Mode Linux kernels, which are made from the stock kernel's source: KIND is sanitize,
-# or bench, for measuring at native speed.
+# The same for the User Mode Linux kernels, which are made from the stock kernel's source: KIND is sanitize;
+# race, with several CPUs; or bench, for measuring at native speed.
 
-# uml_config KIND: its options. What bench.config does not say about the machine is as in sanitize.config.
+# uml_config KIND: its options. What the others do not say about the machine is as in sanitize.config.
 uml_config() {
 	local config=$SIW_TOP/scripts/sanitize.config
 	case $1 in
 	sanitize) cat "$config" ;;
-	bench)
+	*)
 		awk '
 			{ name = $0; sub(/^# /, "", name); sub(/[= ].*/, "", name) }
 			FNR == NR { if (name ~ /^CONFIG_/) own[name]; print; next }
 			/^# The machine/ { on = 1 }
-			on && !(name in own)' "$SIW_TOP/scripts/bench.config" "$config"
+			on && !(name in own)' "$SIW_TOP/scripts/$1.config" "$config"
 		;;
 	esac
 }
@@ -167,7 +167,7 @@ uml_make() {
 	case $1 in
 	# The warning is of a header of UML's own.
 	sanitize) cc=(LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic) ;;
-	bench) cc=("CC=$SIW_CC") ;;
+	*) cc=("CC=$SIW_CC") ;;
 	esac
 	shift
 	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.

@@ -100,7 +100,12 @@ await() {
 }
 
 # scaled N: as many, or a tenth of it where everything is watched and slow.
-scaled() { if [ "$KERNEL" = sanitize ]; then echo $((($1 + 9) / 10)); else echo "$1"; fi; }
+scaled() {
+	case $KERNEL in
+	sanitize | race) echo $((($1 + 9) / 10)) ;;
+	*) echo "$1" ;;
+	esac
+}
 
 # exercised N WHAT: the summary of a run on the sanitizer kernel is to count it, for what no
 # counter of a device tells.
