@@ -108,6 +108,7 @@ int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len,
 int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 			     unsigned int nr, size_t len, bool more,
 			     struct ubuf_info *mark);
+void siw_helper_sk_ack_now(struct sock *sk);
 int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor);
 
 /* Tracepoints, rust/trace.c */

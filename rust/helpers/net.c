@@ -590,6 +590,12 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 	return tcp_sendmsg_locked(sk, &msg, len);
 }
 
+void siw_helper_sk_ack_now(struct sock *sk)
+{
+	if (inet_csk_ack_scheduled(sk))
+		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
+}
+
 /*
  * MPA has no use for urgent data, and tcp_read_sock() never gets over it: the
  * stream would stand still for ever. It is marked before its data is queued.

@@ -34,6 +34,9 @@ use kernel::sync::Arc;
 /// Bytes that are consumed in one go.
 const TURN: usize = 256 * 1024;
 
+/// A message that may be sent by reference: the peer may wait for the acknowledgement of its end to complete it.
+const LARGE: u32 = 64 * 1024;
+
 /// Where the payload of the current segment goes.
 enum Target {
     /// Nowhere: there is none, or nobody wants it.
@@ -65,6 +68,8 @@ pub(super) struct RxCtx {
     read: LastEntry,
     /// What the transmit side is to be told after the run.
     wake: Option<Wake>,
+    /// A large message came to its end during the run.
+    large: bool,
     /// Told of the peer's first FPDU, which also lets us send (RFC 5044 7.1.2).
     held: Option<Arc<Endpoint>>,
     fpdus: u64,
@@ -85,6 +90,7 @@ impl RxCtx {
             written: LastEntry::none(),
             read: LastEntry::none(),
             wake: None,
+            large: false,
             held,
             fpdus: 0,
             bytes: 0,
@@ -335,8 +341,15 @@ impl RxCtx {
         }
         self.target = Target::Nowhere;
         match event {
-            Event::Partial | Event::Write { .. } | Event::Rtr => Ok(()),
-            Event::Send { len, se, inv, .. } => self.deliver_send(qp, len, se, inv),
+            Event::Partial | Event::Rtr => Ok(()),
+            Event::Write { len } => {
+                self.large |= len >= LARGE;
+                Ok(())
+            }
+            Event::Send { len, se, inv, .. } => {
+                self.large |= len >= LARGE;
+                self.deliver_send(qp, len, se, inv)
+            }
             Event::ReadRequest { msn, request } => self.deliver_request(qp, msn, request),
             Event::ReadResponse { .. } => self.deliver_response(qp),
             Event::Terminate(term) => {
@@ -541,6 +554,7 @@ impl QpObj {
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
         let wake = rx.wake.take();
+        let large = core::mem::take(&mut rx.large);
         self.stream.rx.put(rx);
         if more {
             stats.inc(Counter::RxDeferred);
@@ -552,6 +566,9 @@ impl QpObj {
             if self.phase() == Phase::Rts {
                 self.kick_from_rx(wake, sk);
             }
+        }
+        if large {
+            sk.ack_now();
         }
     }
 

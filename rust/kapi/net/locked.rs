@@ -264,6 +264,13 @@ impl RxSock<'_> {
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
     }
 
+    /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP waits
+    /// up to 40 ms for something that goes back.
+    pub(crate) fn ack_now(&mut self) {
+        // SAFETY: The socket is valid and locked by the type invariants of the view.
+        unsafe { bindings::siw_helper_sk_ack_now(self.view.sk) };
+    }
+
     /// As [`LockedSock::send`].
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
