@@ -77,6 +77,8 @@ counters! {
     MoverRuns = c"mover_runs",
     /// Transmissions on the spot: by a poster, or by who received a Read Request.
     TxDirect = c"tx_direct",
+    /// Transmissions a moment after the doorbell, with all that was posted by then.
+    TxGathered = c"tx_gathered",
     /// Those that a datamover had to go on with, or to begin.
     TxDelegated = c"tx_delegated",
     /// Times a queue pair began to wait for send space.
@@ -113,6 +115,13 @@ impl Stats {
     /// Adds one. Any context.
     pub(crate) fn inc(&self, counter: Counter) {
         self.add(counter, 1);
+    }
+
+    /// What was counted so far, or since somebody took it.
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        self.0
+            .get(counter as usize)
+            .map_or(0, |value| value.load(Relaxed))
     }
 
     fn add_to(&self, sums: &mut [u64]) {

@@ -11,5 +11,6 @@ pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod slot;
 pub(crate) mod sync;
+pub(crate) mod timer;
 pub(crate) mod trace;
 pub(crate) mod wq;

@@ -9,8 +9,13 @@ use super::state::Phase;
 use super::tx::{TxCtx, Wire};
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
+use crate::driver::QpRef;
 use crate::kapi::context;
 use crate::kapi::net::{RxSock, SockView};
+use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::timer::OnTimer;
+use crate::new_spinlock_irq;
+use iwarp::tx_gather;
 use iwarp::tx_owner::{self, Action, Leave, Wake};
 use iwarp::tx_share::Share;
 use kernel::prelude::*;
@@ -21,11 +26,26 @@ use kernel::sync::barrier::smp_mb;
 const TURN: usize = 256 * 1024;
 const SHORT_TURN: usize = 128 * 1024;
 
+/// How much later a doorbell is answered if it is not at once, in nanoseconds.
+const LATER: u32 = 25_000;
+
+/// Why it is somebody's turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// A datamover has come to it.
+    Mover,
+    /// A user's doorbell, at once.
+    Doorbell,
+    /// The same, later.
+    Later,
+    /// A kernel ULP has posted, or something has come in.
+    Other,
+}
+
 /// A turn.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// Given by a datamover, not taken on the spot.
-    by_mover: bool,
+    reason: Reason,
     /// Its limit in bytes, if nobody waits.
     limit: usize,
 }
@@ -64,11 +84,27 @@ impl QpObj {
             // Not yet connected, or on its way out: the start or the flush will find them.
             Phase::Idle | Phase::Closing | Phase::Terminating => return,
         }
+        if matches!(who, Kick::Poster) && self.stream.gathers.load(Relaxed) {
+            return self.kick_later();
+        }
         if self.try_own(Wake::Post, true) {
             match who {
-                Kick::Poster => self.run_in_process(false),
-                Kick::KernelPoster => self.run_in_atomic(),
+                Kick::Poster => self.run_in_process(Turn::new(Reason::Doorbell, TURN)),
+                Kick::KernelPoster => self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN)),
             }
+        } else {
+            self.stream.home.store(context::cpu(), Relaxed);
+        }
+    }
+
+    /// Leaves what was posted to a timer, as more will come. Any context.
+    fn kick_later(&self) {
+        let action = self
+            .stream
+            .step(|word| tx_owner::kick(word, Wake::Post, false));
+        if let Action::Enqueue = action {
+            *self.stream.later.target().qp.lock() = Some(QpRef::from(self));
+            self.stream.later.start(LATER);
         } else {
             self.stream.home.store(context::cpu(), Relaxed);
         }
@@ -88,7 +124,7 @@ impl QpObj {
     pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
-                self.transmit(tx, sk, Turn::direct(SHORT_TURN));
+                self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
             }
         }
     }
@@ -116,7 +152,7 @@ impl QpObj {
         }
         if let Action::Run = self.stream.step(tx_owner::take) {
             self.stats.inc(Counter::MoverRuns);
-            self.run_in_process(true);
+            self.run_in_process(Turn::new(Reason::Mover, TURN));
         }
     }
 
@@ -154,23 +190,19 @@ impl QpObj {
     }
 
     /// Transmits with the socket locked. Token held; sleeps.
-    fn run_in_process(&self, by_mover: bool) {
+    fn run_in_process(&self, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
-        let turn = Turn {
-            by_mover,
-            limit: TURN,
-        };
         self.transmit(tx, &mut sock.lock(), turn);
     }
 
     /// Transmits if the socket is free, else leaves it to a datamover. Token held; any context.
-    fn run_in_atomic(&self) {
+    fn run_in_atomic(&self, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
         let locked = sock.try_lock_bh();
         match locked {
-            Some(mut sk) => self.transmit(tx, &mut sk, Turn::direct(SHORT_TURN)),
+            Some(mut sk) => self.transmit(tx, &mut sk, turn),
             None => {
                 self.stream.tx.put(tx);
                 self.leave_direct(Leave::Budget);
@@ -183,6 +215,7 @@ impl QpObj {
     /// the space and the release.
     fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
         let (mut left, charged) = self.begin_turn(&mut tx.share, turn);
+        let (sent, taken) = (tx.accepted(), tx.taken);
         loop {
             let resumed = core::mem::take(&mut tx.paused);
             let (before, accepted) = (left, tx.accepted());
@@ -207,8 +240,9 @@ impl QpObj {
                     self.stats.inc(Counter::TxResumedInVain);
                 }
             }
+            self.gather(&mut tx, turn, sent, taken);
             self.stream.tx.put(tx);
-            if !turn.by_mover {
+            if turn.reason != Reason::Mover {
                 self.leave_direct(why);
             }
             if !self.release(why) {
@@ -224,16 +258,36 @@ impl QpObj {
         }
     }
 
+    /// Whether the next doorbell is answered later, after a turn that has brought this about.
+    #[inline]
+    fn gather(&self, tx: &mut TxCtx, turn: Turn, sent: u64, taken: u32) {
+        let later = match turn.reason {
+            Reason::Doorbell => false,
+            Reason::Later => true,
+            Reason::Mover | Reason::Other => return,
+        };
+        let gathers = tx.gather.ended(tx_gather::Turn {
+            later,
+            requests: tx.taken.wrapping_sub(taken),
+            bytes: tx.accepted().wrapping_sub(sent) as usize,
+            received: self.stats.get(Counter::RxFpdus),
+        });
+        self.stream.gathers.store(gathers, Relaxed);
+    }
+
     /// How many bytes may be sent, and whether they are charged, as others wait.
     #[inline]
     fn begin_turn(&self, share: &mut Share, turn: Turn) -> (usize, bool) {
-        if !turn.by_mover {
-            self.stats.inc(Counter::TxDirect);
+        let by_mover = turn.reason == Reason::Mover;
+        match turn.reason {
+            Reason::Mover => {}
+            Reason::Later => self.stats.inc(Counter::TxGathered),
+            Reason::Doorbell | Reason::Other => self.stats.inc(Counter::TxDirect),
         }
         let Some(others) = self.dev.shared.movers.others() else {
             return (turn.limit, false);
         };
-        let credit = match turn.by_mover {
+        let credit = match by_mover {
             true => share.turn(others.turns),
             false => share.direct(others.turns, others.waiting),
         };
@@ -270,10 +324,32 @@ impl QpObj {
 }
 
 impl Turn {
-    fn direct(limit: usize) -> Self {
-        Self {
-            by_mover: false,
-            limit,
+    fn new(reason: Reason, limit: usize) -> Self {
+        Self { reason, limit }
+    }
+}
+
+/// A queue pair whose doorbell is answered later.
+#[pin_data]
+pub(super) struct Later {
+    #[pin]
+    qp: SpinLockIrq<Option<QpRef>>,
+}
+
+impl Later {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            qp <- new_spinlock_irq!(None),
+        })
+    }
+}
+
+impl OnTimer for Later {
+    fn on_timer(&self) {
+        let qp = self.qp.lock().take();
+        let Some(qp) = qp else { return };
+        if let Action::Run = qp.stream.step(tx_owner::take) {
+            qp.run_in_atomic(Turn::new(Reason::Later, SHORT_TURN));
         }
     }
 }

@@ -7,6 +7,7 @@
 //! held across a call into TCP, because TCP calls us back from inside our own sends.
 
 use super::irrq::{Irrq, Request};
+use super::kick::Later;
 use super::orq::Orq;
 use super::reaper::Reaper;
 use super::retire::Retire;
@@ -19,6 +20,7 @@ use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
 use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
+use crate::kapi::timer::Timer;
 use crate::kapi::{context, trace};
 use crate::new_spinlock_irq;
 use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
@@ -83,6 +85,10 @@ pub(crate) struct Stream {
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
     /// The CPU of the last poster, or of the last Read Request that could not be answered on the spot: its mover takes the QP on.
     pub(super) home: Atomic<u32>,
+    /// Doorbells are answered later, and by what.
+    pub(super) gathers: Atomic<bool>,
+    #[pin]
+    pub(super) later: Timer<Later>,
     /// Turns begun and bytes TCP has accepted, as the owner has it; for debugfs.
     pub(super) turns: Atomic<u64>,
     pub(super) sent: Atomic<u64>,
@@ -114,6 +120,8 @@ impl Stream {
             retire <- Retire::new(sq_size),
             owed <- new_spinlock_irq!(None),
             home: Atomic::new(0),
+            gathers: Atomic::new(false),
+            later <- Timer::new(Later::new()),
             turns: Atomic::new(0),
             sent: Atomic::new(0),
             starved: Atomic::new(false),
@@ -251,6 +259,7 @@ impl QpObj {
         drop(old);
         stream.retire.restart();
         stream.home.store(context::cpu(), Relaxed);
+        stream.gathers.store(false, Relaxed);
         stream.tx.put(tx);
         stream.rx.put(rx);
         if !self.advance(Phase::Rts) {

@@ -26,6 +26,7 @@ use iwarp::read_credits::Gate;
 use iwarp::stag::Stag;
 use iwarp::stream_rx::ReadExpect;
 use iwarp::stream_tx::{Fpdu, Message, TxMessage, TxStream};
+use iwarp::tx_gather::Gather;
 use iwarp::tx_owner::Leave;
 use iwarp::tx_share::Share;
 use iwarp::wire::mpa::mulpdu;
@@ -185,6 +186,10 @@ pub(super) struct TxCtx {
     encoded: u64,
     accepted: u64,
     fpdus: u32,
+    /// Work requests taken from the SQ.
+    pub(super) taken: u32,
+    /// When doorbells are answered.
+    pub(super) gather: Gather,
     /// What it may send while others wait.
     pub(super) share: Share,
     /// The last run ended because TCP had no space.
@@ -229,6 +234,8 @@ impl TxCtx {
             encoded: 0,
             accepted: 0,
             fpdus: 0,
+            taken: 0,
+            gather: Gather::new(),
             share: Share::new(),
             paused: false,
             turns: 0,
@@ -633,6 +640,7 @@ impl TxCtx {
                 match qp.sq.take(&mut self.wr) {
                     Ok(false) => return Next::Idle,
                     Ok(true) => {
+                        self.taken = self.taken.wrapping_add(1);
                         let wr = &self.wr;
                         let new = Wr {
                             id: wr.id(),

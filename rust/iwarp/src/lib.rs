@@ -40,6 +40,7 @@ pub mod retire;
 pub mod stag;
 pub mod stream_rx;
 pub mod stream_tx;
+pub mod tx_gather;
 pub mod tx_owner;
 pub mod tx_share;
 pub mod wire;
