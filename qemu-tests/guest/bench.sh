@@ -82,7 +82,7 @@ figures() {
 	[ "$GUEST" = b ] || return 0
 	while read -r measure value; do
 		# rxe gets stuck at times, and perftest then tells of no speed, or of endless latency.
-		case $value in "" | 0.000000 | 0.00 | inf) ;; *) figure "$measure" "$value" ;; esac
+		case $value in "" | 0 | 0.000000 | 0.00 | inf) ;; *) figure "$measure" "$value" ;; esac
 	done <<<"$(awk "$1" /tmp/out)"
 }
 
