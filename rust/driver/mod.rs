@@ -16,8 +16,10 @@
 //! 8. the retire FIFO
 //! 9. [`tpt::entry::Entry`]: the gate, then the shadow page list
 //! 10. [`cq::Cq`]'s ring
+//! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover` and a timer
+//!     of `qp::kick` have to do
 //!
-//! 4 to 8 and 10 are taken with interrupts off: kernel consumers post and poll from any context.
+//! 4 to 8, 10 and 11 are taken with interrupts off: kernel consumers post and poll from any context.
 //! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no
 //! spinlock may be held across it. The transmit and receive contexts have no locks either: whoever
 //! is entitled to one takes it out of its slot. Completion and event handlers are called with nothing of rank

@@ -3,7 +3,8 @@
 //! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
 //!
 //! A user's doorbell and the arrival of a Read Request are served on the spot; kernel posters too, if the socket happens to be free;
-//! a turn that gets too long, and a stream that gets its send space back, go to a datamover.
+//! a turn that gets too long, and a stream that gets its send space back, go to a datamover. The doorbells of a user who posts small
+//! messages one after the other are served by a timer (`iwarp::tx_gather`).
 
 use super::state::Phase;
 use super::tx::{TxCtx, Wire};

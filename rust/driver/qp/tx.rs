@@ -882,8 +882,7 @@ impl TxCtx {
         if let Some(fpdu) = msg.fpdu(mulpdu(0, false)) {
             let done = encode(&mut self.buf, &self.stream, &msg, &fpdu, |_| Ok(()));
             if let Encoded::Done(bytes) = done {
-                self.encoded = self.encoded.wrapping_add(bytes as u64);
-                self.fpdus = self.fpdus.wrapping_add(1);
+                self.encoded(&fpdu, bytes);
             }
         }
     }
