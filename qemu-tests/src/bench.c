@@ -15,12 +15,12 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
 
 #include "must.h"
+#include "times.h"
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 #define REGION (4 << 20)
@@ -47,14 +47,6 @@ static struct ibv_mr *mr;
 static int depth(int n)
 {
 	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
 /* Seconds that the CPUs of this machine were not idle. */
@@ -374,13 +366,6 @@ static void tcp_serve(const char *port)
 	}
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void tcp(const char *host, const char *port, int size, int n)
 {
 	struct sockaddr_in sa = address_of(host, port);
@@ -400,8 +385,7 @@ static void tcp(const char *host, const char *port, int size, int n)
 		/* One way, as perftest has it. */
 		took[i] = (now() - start) * 1e6 / 2;
 	}
-	qsort(took, n, sizeof(*took), by_value);
-	printf("median %.3f\np99 %.3f\n", took[n / 2], took[n * 99L / 100]);
+	print_times(took, n);
 }
 
 int main(int argc, char **argv)

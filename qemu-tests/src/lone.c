@@ -7,12 +7,12 @@
  * The sizes vary, so that some Writes end with a segment that comes alone.
  */
 #include <stdint.h>
-#include <time.h>
 
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
 #include "must.h"
+#include "times.h"
 
 #define ECHOES 4
 #define MESSAGE 64
@@ -27,14 +27,6 @@ struct target {
 static struct rdma_cm_id *id;
 static struct ibv_mr *mr, *messages;
 static char in[MESSAGE], out[MESSAGE];
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 static struct rdma_cm_id *endpoint(const char *host, const char *port, int flags)
 {
@@ -99,13 +91,6 @@ static void serve(const char *host, const char *port, size_t size)
 	}
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void client(const char *host, const char *port, size_t size, int n)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
@@ -129,8 +114,7 @@ static void client(const char *host, const char *port, size_t size, int n)
 		completion(id->send_cq);
 		took[i] = (now() - start) * 1e6;
 	}
-	qsort(took, n, sizeof(*took), by_value);
-	printf("median %.0f\np99 %.0f\n", took[n / 2], took[n * 99L / 100]);
+	print_times(took, n);
 	rdma_disconnect(id);
 }
 

@@ -33,6 +33,7 @@
 
 #include "must.h"
 #include "rng.h"
+#include "times.h"
 
 #define PROCESSES 2
 #define PAGE 4096ul
@@ -50,14 +51,6 @@ static double deadline;
 static struct tally {
 	atomic_ulong lives, connected, posted, good, failed, scribbles, bells, commands, maps, refused, forks;
 } *tally;
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
 
 /* ---- rings, as the provider library maps them ---- */
 

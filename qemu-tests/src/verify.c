@@ -27,6 +27,7 @@ static const char *host;
 /* What cannot be done ends an endless run with a status of its own. */
 #define DIE_STATUS (endless ? 3 : 1)
 #include "must.h"
+#include "times.h"
 #define wrong(...) give_up(1, __VA_ARGS__)
 
 #define PORT "7472"
@@ -681,14 +682,6 @@ static void data_test(void)
 }
 
 /* ---- endless: the same until the connections end ---- */
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec / 1e9;
-}
 
 /*
  * The first completion with an error, and what comes behind it. Queues keep their order, and once
