@@ -150,7 +150,7 @@ uml_config() {
 
 siw_uml_dir() {
 	# A change of how it is built, other than of its configuration, needs another number.
-	printf '%s\n' "$SIW_CACHE/$1-$KV-${ROOT##*-}-$( (echo 1; uml_config "$1") | short_hash)"
+	printf '%s\n' "$SIW_CACHE/$1-$KV-${ROOT##*-}-$( (echo 1; uml_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
 }
 
 need_uml_kernel() {
