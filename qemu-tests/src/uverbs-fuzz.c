@@ -37,6 +37,7 @@
 
 #include "must.h"
 #include "rng.h"
+#include "times.h"
 
 #define PROCESSES 3
 #define THREADS 3
@@ -78,14 +79,6 @@ static __thread struct rng rng;
 static bool is_child;
 static char *arena;
 static uint64_t *bad_page; /* cannot be written */
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
 
 static uint64_t rnd(uint64_t n)
 {
@@ -164,6 +157,15 @@ static void *room_for(void *to, size_t len)
 	return rooms[i].at;
 }
 
+/* A pointer for an answer must stay as it is: the kernel would write the answer over who knows what of this program. */
+static bool is_room(uint64_t pointer)
+{
+	for (int i = 0; i < num_rooms; i++)
+		if (pointer == (uintptr_t)rooms[i].at)
+			return true;
+	return pointer == (uintptr_t)bad_page;
+}
+
 static void take_answers(void)
 {
 	for (int i = 0; i < num_rooms; i++)
@@ -196,6 +198,7 @@ static bool command(int number, void *req, size_t len, size_t resp_len)
 	struct ib_uverbs_cmd_hdr *hdr = (void *)words;
 	bool spoiled = one_in(10);
 	ssize_t done;
+	size_t at;
 
 	memcpy(words, req, len);
 	hdr->command = number;
@@ -208,9 +211,12 @@ static bool command(int number, void *req, size_t len, size_t resp_len)
 		case 2: hdr->out_words = rnd(resp_len / 4 + 1); break;
 		case 3: hdr->command = rnd(60); break;
 		case 4: hdr->command |= next(&rng); break;
-		/* Not the pointer to the room for the answer. */
-		case 5: words[len > 16 ? 4 + rnd(len / 4 - 4) : 2] ^= 1u << rnd(32); break;
-		case 6: words[len > 16 ? 4 + rnd(len / 4 - 4) : 2] = odd(); break;
+		case 5:
+		case 6:
+			at = 2 + rnd(len / 4 - 2);
+			if (!is_room(*(uint64_t *)(words + at / 2 * 2)))
+				words[at] = one_in(2) ? words[at] ^ 1u << rnd(32) : odd();
+			break;
 		}
 	if (hdr->in_words > 250)
 		hdr->in_words = 250;
@@ -258,7 +264,17 @@ static void alloc_pd(void)
 		made(PD, (struct object){ .handle = resp.pd_handle });
 }
 
-static void *some_memory(void)
+/* LEN bytes of memory and a fence: regions that are longer must not reach what lies behind them. */
+static char *fenced(size_t len)
+{
+	char *at = mmap(NULL, len + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(at == MAP_FAILED || mprotect(at + len, PAGE, PROT_NONE));
+	return at;
+}
+
+/* Memory to register, no more of it than *MOST. */
+static void *some_memory(uint64_t *most)
 {
 	static __thread char *small, *ring;
 	struct object *cq;
@@ -269,11 +285,12 @@ static void *some_memory(void)
 	case 2:
 		/* Written to when it is registered, as no one has before. */
 		if (small)
-			munmap(small, 16 * PAGE);
-		small = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			munmap(small, 17 * PAGE);
+		small = fenced(16 * PAGE);
 		return small;
 	case 3:
 		/* A queue. */
+		*most = PAGE;
 		cq = some(CQ);
 		if (ring)
 			munmap(ring, PAGE);
@@ -291,14 +308,14 @@ static void reg_mr(void)
 		struct ib_uverbs_reg_mr_resp core;
 		struct siw_uresp_reg_mr ours;
 	} resp;
-	uint64_t start = (uintptr_t)some_memory();
+	uint64_t most = ~0ull, start = (uintptr_t)some_memory(&most), length = one_in(10) ? odd() : rnd(3) ? rnd(3 * PAGE) : rnd(ARENA);
 	struct {
 		struct ib_uverbs_cmd_hdr hdr;
 		struct ib_uverbs_reg_mr cmd;
 		struct siw_ureq_reg_mr ours;
 	} __attribute__((packed)) req = { .cmd = {
 		.response = (uintptr_t)response(&resp), .start = start,
-		.length = one_in(10) ? odd() : rnd(3) ? rnd(3 * PAGE) : rnd(ARENA),
+		.length = length < most ? length : most,
 		.hca_va = one_in(3) ? (start & (PAGE - 1)) + PAGE * rnd(1000) : one_in(20) ? odd() : start,
 		.pd_handle = some(PD)->handle,
 		.access_flags = one_in(4) ? next(&rng) & ANY_ACCESS : usual[rnd(7)],
@@ -682,7 +699,9 @@ static void *map_ring(uint64_t key, size_t len)
 
 	if (one_in(10)) {
 		/* As it comes; unused. */
-		at = mmap(NULL, one_in(2) ? len : PAGE * (1 + rnd(64)), prots[rnd(3)], one_in(2) ? MAP_SHARED : MAP_PRIVATE, uverbs,
+		if (one_in(2))
+			len = PAGE * (1 + rnd(64));
+		at = mmap(NULL, len, prots[rnd(3)], one_in(2) ? MAP_SHARED : MAP_PRIVATE, uverbs,
 			  one_in(2) ? key : (PAGE * rnd(4096)));
 		if (at != MAP_FAILED)
 			munmap(at, len);
@@ -769,6 +788,7 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 	} __attribute__((packed)) req = { .hdr = { .cmd = number, .in = len, .out = resp_len } };
 	bool spoiled = one_in(12);
 	ssize_t done;
+	size_t at;
 
 	memcpy(req.body, body, len);
 	if (spoiled)
@@ -776,7 +796,11 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 		case 0: req.hdr.in = rnd(len + 1); break;
 		case 1: req.hdr.out = rnd(resp_len + 1); break;
 		case 2: req.hdr.cmd = rnd(26); break;
-		case 3: req.body[rnd(len)] ^= 1 << rnd(8); break;
+		case 3:
+			at = rnd(len);
+			if (!is_room(*(uint64_t *)(req.body + at / 8 * 8)))
+				req.body[at] ^= 1 << rnd(8);
+			break;
 		}
 	tally->cm++;
 	done = write(cm, &req, sizeof(req.hdr) + req.hdr.in);
@@ -1090,9 +1114,9 @@ static void live(uint64_t which)
 	cm = open("/dev/infiniband/rdma_cm", O_RDWR | O_NONBLOCK);
 	if (uverbs < 0 || cm < 0)
 		die("%s, rdma_cm: %s", device, strerror(errno));
-	arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	arena = fenced(ARENA);
 	bad_page = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	must(arena == MAP_FAILED || bad_page == MAP_FAILED);
+	must(bad_page == MAP_FAILED);
 	get_context();
 	for (int i = 0; i < THREADS; i++) {
 		start[i] = (struct start){ .which = which * 100 + i, .uverbs = uverbs, .cm = cm };
