@@ -64,7 +64,7 @@ struct object {
 	uint32_t num, size, size2; /* QP: number, send and receive queue; MR: lkey, length */
 	uint64_t key, key2; /* of rings; MR: its address */
 	int stage; /* ID: what comes next; QP: whether it has been connected */
-	bool connects; /* ID: it is, or was, the active side */
+	bool listens, requested; /* ID: it may be a listener; it is of a request that came in */
 };
 
 static struct object object[KINDS][SLOTS];
@@ -780,6 +780,46 @@ static void poll_ring(void)
 
 /* ---- connections ---- */
 
+/*
+ * What the RDMA core takes for granted, on any iWARP device, and has no defence against:
+ * - Only those destroy an identifier, or move it to another file, whom it has told of it. Until the event is read that
+ *   tells of the identifier of a request the event points to it, and it does so still when the listener moves. Numbers
+ *   are given again at once: whoever does one of these things takes the number from where it is kept, once.
+ * - iw_cm_accept() and iw_cm_reject() are for requests. An identifier that is being connected they tell that it waits
+ *   for nothing, and its destruction then runs into a BUG().
+ */
+static pthread_mutex_t kept = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_delicate(uint32_t command)
+{
+	return command == RDMA_USER_CM_CMD_DESTROY_ID || command == RDMA_USER_CM_CMD_MIGRATE_ID ||
+	       command == RDMA_USER_CM_CMD_ACCEPT || command == RDMA_USER_CM_CMD_REJECT;
+}
+
+static void keep_id(struct object *to, uint32_t handle, bool requested)
+{
+	pthread_mutex_lock(&kept);
+	*to = (struct object){ .handle = handle, .there = true, .stage = requested ? 3 : 0, .requested = requested };
+	pthread_mutex_unlock(&kept);
+}
+
+/* The number for COMMAND, if that is permitted. */
+static bool take_id(struct object *from, uint32_t command, uint32_t *handle)
+{
+	bool permitted = from >= object[ID] && from < object[ID] + SLOTS;
+
+	pthread_mutex_lock(&kept);
+	permitted = permitted && from->there;
+	switch (command) {
+	case RDMA_USER_CM_CMD_MIGRATE_ID: permitted = permitted && !from->listens; /* fall through */
+	case RDMA_USER_CM_CMD_DESTROY_ID: from->there = from->there && !permitted; break;
+	default: permitted = permitted && from->requested;
+	}
+	*handle = from->handle;
+	pthread_mutex_unlock(&kept);
+	return permitted;
+}
+
 static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 {
 	struct {
@@ -787,6 +827,7 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 		char body[1024];
 	} __attribute__((packed)) req = { .hdr = { .cmd = number, .in = len, .out = resp_len } };
 	bool spoiled = one_in(12);
+	uint32_t other;
 	ssize_t done;
 	size_t at;
 
@@ -795,10 +836,14 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 		switch (rnd(4)) {
 		case 0: req.hdr.in = rnd(len + 1); break;
 		case 1: req.hdr.out = rnd(resp_len + 1); break;
-		case 2: req.hdr.cmd = rnd(26); break;
+		case 2:
+			other = rnd(26);
+			if (!is_delicate(other))
+				req.hdr.cmd = other;
+			break;
 		case 3:
 			at = rnd(len);
-			if (!is_room(*(uint64_t *)(req.body + at / 8 * 8)))
+			if (!is_delicate(number) && !is_room(*(uint64_t *)(req.body + at / 8 * 8)))
 				req.body[at] ^= 1 << rnd(8);
 			break;
 		}
@@ -811,7 +856,8 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 	return !spoiled;
 }
 
-static void cm_create(void)
+/* If it is of a file that goes at once, nobody must keep it. */
+static void create_id(bool keep)
 {
 	struct rdma_ucm_create_id_resp resp;
 	struct object *o = free_slot(ID);
@@ -819,18 +865,24 @@ static void cm_create(void)
 					  .ps = one_in(30) ? next(&rng) : RDMA_PS_TCP, .qp_type = 2 };
 
 	if (cm_command(RDMA_USER_CM_CMD_CREATE_ID, &req, sizeof(req), sizeof(resp))) {
-		*o = (struct object){ .handle = resp.id, .there = true };
+		if (keep)
+			keep_id(o, resp.id, false);
 		tally->made[ID]++;
 	}
+}
+
+static void cm_create(void)
+{
+	create_id(true);
 }
 
 static void cm_destroy(struct object *id)
 {
 	struct rdma_ucm_destroy_id_resp resp;
-	struct rdma_ucm_destroy_id req = { .id = id->handle, .response = (uintptr_t)answer(&resp) };
+	struct rdma_ucm_destroy_id req = { .response = (uintptr_t)answer(&resp) };
 
-	if (cm_command(RDMA_USER_CM_CMD_DESTROY_ID, &req, sizeof(req), sizeof(resp)))
-		id->there = false;
+	if (take_id(id, RDMA_USER_CM_CMD_DESTROY_ID, &req.id))
+		cm_command(RDMA_USER_CM_CMD_DESTROY_ID, &req, sizeof(req), sizeof(resp));
 }
 
 static void set_addr(struct __kernel_sockaddr_storage *to, uint16_t port)
@@ -854,6 +906,7 @@ static void cm_listen(struct object *id)
 
 	set_addr(&bind.addr, 0);
 	cm_command(RDMA_USER_CM_CMD_BIND, &bind, sizeof(bind), 0);
+	id->listens = true;
 	if (!cm_command(RDMA_USER_CM_CMD_LISTEN, &listen, sizeof(listen), 0))
 		return;
 	query.response = (uintptr_t)answer(&addr);
@@ -908,10 +961,10 @@ static void cm_step(void)
 	int stage = one_in(15) ? (int)rnd(8) : id->stage;
 	struct rdma_ucm_resolve_route route = { .id = id->handle, .timeout_ms = 1000 };
 	struct rdma_ucm_connect connect = { .id = id->handle };
-	struct rdma_ucm_accept accept = { .id = id->handle, .uid = id - object[ID] };
+	struct rdma_ucm_accept accept = { .uid = id - object[ID] };
 	struct rdma_ucm_disconnect disconnect = { .id = id->handle };
 	struct rdma_ucm_init_qp_attr init = { .id = id->handle, .qp_state = rnd(8) };
-	struct rdma_ucm_reject reject = { .id = id->handle, .private_data_len = rnd(256), .reason = 28 };
+	struct rdma_ucm_reject reject = { .private_data_len = rnd(256), .reason = 28 };
 	struct ib_uverbs_qp_attr attr;
 
 	init.response = (uintptr_t)answer(&attr);
@@ -929,23 +982,15 @@ static void cm_step(void)
 		id->stage = 4;
 		break;
 	case 2:
-		id->connects = true;
 		connect.conn_param = conn_param();
 		cm_command(RDMA_USER_CM_CMD_CONNECT, &connect, sizeof(connect), 0);
 		id->stage = 4;
 		break;
 	case 3:
-		/*
-		 * iw_cm_accept() and iw_cm_reject() tell an identifier that is being
-		 * connected that it waits for nothing, and its destruction then runs
-		 * into a BUG() of the RDMA core, with any iWARP device.
-		 */
-		if (id->connects)
-			break;
-		if (one_in(6))
+		accept.conn_param = conn_param();
+		if (one_in(6) && take_id(id, RDMA_USER_CM_CMD_REJECT, &reject.id))
 			cm_command(RDMA_USER_CM_CMD_REJECT, &reject, sizeof(reject), 0);
-		else
-			accept.conn_param = conn_param(),
+		else if (take_id(id, RDMA_USER_CM_CMD_ACCEPT, &accept.id))
 			cm_command(RDMA_USER_CM_CMD_ACCEPT, &accept, sizeof(accept), 0);
 		id->stage = 4;
 		break;
@@ -979,8 +1024,7 @@ static void cm_event(void)
 	case 0: id->stage = 1; break; /* address */
 	case 2: id->stage = 2; break; /* route */
 	case 4: /* request */
-		id = free_slot(ID);
-		*id = (struct object){ .handle = resp.id, .there = true, .stage = 3 };
+		keep_id(free_slot(ID), resp.id, true);
 		break;
 	case 9: tally->established++; break;
 	default: id->stage = 6;
@@ -991,8 +1035,7 @@ static void cm_nonsense(void)
 {
 	uint32_t body[100], resp[100], command = rnd(26);
 
-	/* For the same reason as in cm_step(). */
-	if (command == RDMA_USER_CM_CMD_ACCEPT || command == RDMA_USER_CM_CMD_REJECT)
+	if (is_delicate(command))
 		return;
 	for (int i = 0; i < 100; i++)
 		body[i] = one_in(3) ? odd() : rnd(30);
@@ -1039,14 +1082,15 @@ static void files(void)
 		struct rdma_ucm_migrate_id {
 			uint64_t response;
 			uint32_t id, fd;
-		} req = { .id = some(ID)->handle, .fd = cm };
+		} req = { .fd = cm };
 		int here = cm;
 		uint32_t resp[4];
 
 		req.response = (uintptr_t)answer(&resp);
 		cm = fd;
-		cm_command(RDMA_USER_CM_CMD_MIGRATE_ID, &req, sizeof(req), sizeof(resp));
-		cm_create();
+		if (take_id(some(ID), RDMA_USER_CM_CMD_MIGRATE_ID, &req.id))
+			cm_command(RDMA_USER_CM_CMD_MIGRATE_ID, &req, sizeof(req), sizeof(resp));
+		create_id(false);
 		cm = here;
 		close(fd);
 		break;
