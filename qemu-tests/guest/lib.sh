@@ -30,11 +30,21 @@ network_up() {
 	tc qdisc del dev eth0 root 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
 	cat /run/tcp_wmem >/proc/sys/net/ipv4/tcp_wmem
+	[ ! -e /run/offloads ] || {
+		xargs ethtool -K eth0 </run/offloads
+		rm /run/offloads
+	}
 	ip addr flush dev lo scope global
 	ip link set lo up
 	ip link set eth0 mtu 1500 up
 	ip addr replace "$MY4/24" dev eth0
 	ip addr replace "$MY6/64" dev eth0 nodad
+}
+
+# without_offloads NAME...: of eth0, to the end of the case.
+without_offloads() {
+	printf '%s on ' "$@" >/run/offloads
+	printf '%s off ' "$@" | xargs ethtool -K eth0
 }
 
 # load_driver DRIVER PEER-DRIVER [PARAM=VALUE...]: load it and put its device on eth0; DRIVER is
