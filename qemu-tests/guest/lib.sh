@@ -21,24 +21,27 @@ export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 
 # network_up: the network as every case finds it.
 network_up() {
-	local link ns
-	for ns in $(ip netns list | awk '{ print $1 }'); do ip netns del "$ns"; done
-	for link in /sys/class/net/*; do
-		case ${link##*/} in lo | eth0) ;; *) ip link del "${link##*/}" 2>/dev/null || true ;; esac
+	local path wmem
+	for path in /run/netns/*; do [ ! -e "$path" ] || ip netns del "${path##*/}"; done
+	for path in /sys/class/net/*; do
+		case ${path##*/} in lo | eth0) ;; *) ip link del "${path##*/}" 2>/dev/null || true ;; esac
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 	tc qdisc del dev eth0 root 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
-	cat /run/tcp_wmem >/proc/sys/net/ipv4/tcp_wmem
+	read -r wmem </run/tcp_wmem
+	echo "$wmem" >/proc/sys/net/ipv4/tcp_wmem
 	[ ! -e /run/offloads ] || {
 		xargs ethtool -K eth0 </run/offloads
 		rm /run/offloads
 	}
-	ip addr flush dev lo scope global
-	ip link set lo up
-	ip link set eth0 mtu 1500 up
-	ip addr replace "$MY4/24" dev eth0
-	ip addr replace "$MY6/64" dev eth0 nodad
+	ip -batch - <<-END
+		addr flush dev lo scope global
+		link set lo up
+		link set eth0 mtu 1500 up
+		addr replace $MY4/24 dev eth0
+		addr replace $MY6/64 dev eth0 nodad
+	END
 }
 
 # without_offloads NAME...: of eth0, to the end of the case.
@@ -90,7 +93,7 @@ unload_driver() {
 				echo "left behind: $left"
 				return 1
 			fi
-			sleep 0.1
+			nap 0.1
 		done
 		rmmod "$module"
 	done
@@ -127,6 +130,12 @@ both() {
 	await "$1" "${2:-120}"
 }
 
+# nap SECONDS: sleep, without a program, which takes longer to start than most naps.
+nap() {
+	[ -p /run/silence ] || mkfifo /run/silence 2>/dev/null || true
+	read -rt "$1" <>/run/silence || true
+}
+
 # until_true SECONDS CMD...: retry CMD, for states that nothing announces.
 until_true() {
 	local end=$((SECONDS + $1))
@@ -136,15 +145,18 @@ until_true() {
 			echo "not in time: $*" >&2
 			return 1
 		}
-		sleep 0.05
+		nap 0.05
 	done
 }
 
 # listening PORT: someone listens, with rdma_cm, at that port. On iWARP that is a TCP
 # port, and rdma's own list has it a moment too early.
 listening() {
-	rdma resource show cm_id | grep -q "state LISTEN.*:$1" || return
-	[ "$DRIVER" = rxe ] || tcp_listens "$1"
+	if [ "$DRIVER" = rxe ]; then
+		rdma resource show cm_id | grep -q "state LISTEN.*:$1"
+	else
+		tcp_listens "$1"
+	fi
 }
 
 # counter NAME: what the device counted of it so far.
@@ -161,11 +173,25 @@ sndbuf() {
 	fi
 }
 
-# tcp_listens PORT: someone listens at that port of TCP.
-tcp_listens() { ss -Hltn "sport = :$1" | grep -q .; }
+# tcp_listens PORT: someone listens at that port of TCP. No program is started for it, as for nap.
+tcp_listens() {
+	local port file address state
+	printf -v port %04X "$1"
+	for file in /proc/net/tcp /proc/net/tcp6; do
+		# Below the heading are the listening sockets, then all others.
+		while read -r _ address _ state _; do
+			case $state in
+			st) ;;
+			0A) [ "${address##*:}" != "$port" ] || return 0 ;;
+			*) break ;;
+			esac
+		done <$file
+	done
+	return 1
+}
 
 # serve PORT EVENT CMD...: run a server to its end, telling the other guest with
-# EVENT when it listens, by rdma_cm or by what LISTENS names. client EVENT CMD...: run a client of it.
+# EVENT when it listens. client EVENT CMD...: run a client of it.
 #
 # C siw as the accepting side can sleep over the first message of a connection: its
 # receive upcall gives up when it finds the QP being set up, and both programs then
@@ -204,7 +230,7 @@ client() {
 }
 
 port_free() { ! tcp_listens "$1"; }
-listening_or_gone() { "${LISTENS:-listening}" "$1" || ! kill -0 "$2" 2>/dev/null; }
+listening_or_gone() { listening "$1" || ! kill -0 "$2" 2>/dev/null; }
 
 c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
