@@ -7,6 +7,8 @@
 
 HALF=${BASH_SOURCE[1]}
 : "${BENCH_PARTS:=bw rate lat cpu sizes qps reg}"
+# With C siw, see serve.
+: "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
 MORE_SIZES="256 1024 16384 262144 4194304"
 QPS="1 16 256 1024"

@@ -204,13 +204,13 @@ serve() {
 		# Not to take the last server's listener for this one's.
 		until_true 20 port_free "$port"
 		export READY=$event-$try-again
-		bounded "$@" &
+		bounded "$try" "$@" &
 		pid=$!
 		until_true 60 listening_or_gone "$port" $pid
 		signal "$event-$try"
 		rc=0
 		wait $pid || rc=$?
-		agree "$event-$try" $rc && return
+		agree "$event" "$try" $rc && return
 	done
 	return 1
 }
@@ -223,8 +223,8 @@ client() {
 		await "$event-$try"
 		export READY=$event-$try-again
 		rc=0
-		bounded "$@" || rc=$?
-		agree "$event-$try" $rc && return
+		bounded "$try" "$@" || rc=$?
+		agree "$event" "$try" $rc && return
 	done
 	return 1
 }
@@ -236,23 +236,29 @@ c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
 tries() { if c_siw_here; then echo 1 2 3 4 5 6; else echo 1; fi; }
 
-# bounded CMD...: within a time, with C siw. READY: see src/libsecond.c.
+# bound TRY: in seconds. Later ones are longer, for machines where the first is too short.
+bound() { echo $((${BOUND:-10} * ($1 + 1) / 2)); }
+
+# bounded TRY CMD...: with C siw, within the bound of that try. READY: see src/libsecond.c.
 bounded() {
-	local run=("$@")
+	local try=$1 run
+	shift
+	run=("$@")
 	case $1 in ib_*) run=(env LD_PRELOAD=/run/bin/libsecond.so "$@") ;; esac
-	! c_siw_here || run=(timeout "${BOUND:-30}" "${run[@]}")
+	! c_siw_here || run=(timeout "$(bound "$try")" "${run[@]}")
 	"${run[@]}"
 }
 
-# agree NAME STATUS: with retries, whether the other side's half went well, too.
+# agree NAME TRY STATUS: with retries, whether the other side's half went well, too.
 agree() {
+	local event=$1-$2
 	if ! c_siw_here; then
-		return "$2"
+		return "$3"
 	fi
-	[ "$2" -eq 0 ] || echo "failed here (status $2)"
-	signal "$1-status-$2"
-	until_true $((${BOUND:-30} + 5)) status_known "$1"
-	[ "$2" -eq 0 ] && [ -p "/run/event/$1-status-0" ]
+	[ "$3" -eq 0 ] || echo "failed here (status $3)"
+	signal "$event-status-$3"
+	until_true $(($(bound "$2") + 5)) status_known "$event"
+	[ "$3" -eq 0 ] && [ -p "/run/event/$event-status-0" ]
 }
 
 status_known() { compgen -G "/run/event/$1-status-*" >/dev/null; }
