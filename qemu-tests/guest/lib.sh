@@ -21,7 +21,7 @@ export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 
 # network_up: the network as every case finds it.
 network_up() {
-	local path wmem
+	local path
 	for path in /run/netns/*; do [ ! -e "$path" ] || ip netns del "${path##*/}"; done
 	for path in /sys/class/net/*; do
 		case ${path##*/} in lo | eth0) ;; *) ip link del "${path##*/}" 2>/dev/null || true ;; esac
@@ -29,8 +29,7 @@ network_up() {
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 	tc qdisc del dev eth0 root 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
-	read -r wmem </run/tcp_wmem
-	echo "$wmem" >/proc/sys/net/ipv4/tcp_wmem
+	sndbuf auto
 	[ ! -e /run/offloads ] || {
 		xargs ethtool -K eth0 </run/offloads
 		rm /run/offloads
@@ -164,13 +163,10 @@ counter() { rdma statistic show link "$DEV/1" | sed -nE "s/.* $1 ([0-9]+).*/\\1/
 
 # sndbuf BYTES: of the connections to come; "auto" is the kernel's way. Every case begins with that.
 sndbuf() {
-	local least
-	if [ "$1" = auto ]; then
-		cat /run/tcp_wmem >/proc/sys/net/ipv4/tcp_wmem
-	else
-		read -r least _ </run/tcp_wmem
-		echo "$least $1 $1" >/proc/sys/net/ipv4/tcp_wmem
-	fi
+	local least rest
+	read -r least rest </run/tcp_wmem
+	[ "$1" = auto ] || rest="$1 $1"
+	echo "$least $rest" >/proc/sys/net/ipv4/tcp_wmem
 }
 
 # tcp_listens PORT: someone listens at that port of TCP. No program is started for it, as for nap.
