@@ -2,18 +2,28 @@
 """Messages that are sent by reference: the program's memory is its own again when the completion says so, and not before.
 
 A message with a signalled completion and none behind it is copied if it is not large; so here what goes by reference is
-unsignalled, and a signalled Send behind it tells."""
+unsignalled, and a signalled Send behind it tells.
+
+What a peer reads has no completion here, and may be written to while it is read: only without CRC it goes by reference."""
 
 import contextlib
+import fcntl
+import struct
 import subprocess
+import termios
+import time
 
 import verbs
 import wire
+from refusal import refused
 from rows import OWN, row
+from target import PATIENCE
 from wire import CRC, ENHANCED
 
 LARGE = 0x08
 PARAMS = "large_fpdus=1 zcopy_min=4096"
+NO_CRC = PARAMS + " crc=0"
+READS = "zcopy_reads"
 SIZE = 32768
 SINK = 0x5151  # an STag of the peer's
 
@@ -48,10 +58,10 @@ def counter(name):
 
 
 @contextlib.contextmanager
-def by_reference(least=1):
-    before = counter("zcopy_wrs")
+def by_reference(least=1, what="zcopy_wrs"):
+    before = counter(what)
     yield
-    sent = counter("zcopy_wrs") - before
+    sent = counter(what) - before
     assert sent >= least, f"{sent} sent by reference, not {least}"
 
 
@@ -59,6 +69,15 @@ def flow(t):
     conn = t.passive(CRC | ENHANCED | LARGE)
     conn.send(wire.write(1, 0))  # a responder may speak from here on
     return conn
+
+
+def kill(conn):
+    port = conn.raw.sock.getpeername()[1]
+    subprocess.run(["ss", "-HKtn", f"sport = :{port}"], check=True, stdout=subprocess.DEVNULL)
+
+
+def leave(conn):
+    conn.modify(verbs.QP_STATE, qp_state=verbs.ERR)
 
 
 def arrives(conn, k):
@@ -117,13 +136,6 @@ def zcopy_local(t):
 @row("zcopy-reset", OWN, "the connection ends, in whatever way, with memory in TCP's hands: each work request completes once, in order", OWN,
      params=PARAMS)
 def zcopy_reset(t):
-    def kill(conn):
-        port = conn.raw.sock.getpeername()[1]
-        subprocess.run(["ss", "-HKtn", f"sport = :{port}"], check=True, stdout=subprocess.DEVNULL)
-
-    def leave(conn):
-        conn.modify(verbs.QP_STATE, qp_state=verbs.ERR)
-
     for end in kill, leave, lambda conn: conn.disconnect():
         conn, mr = flow(t), t.mr(SIZE)
         with no_acks(), by_reference():
@@ -142,3 +154,92 @@ def zcopy_reset(t):
         conn.post_write(mr, SINK, 0, flags=0)
         mr.dereg()
         conn.id.destroy()
+
+
+def read_flow(t, flags=0):
+    return t.passive(flags | ENHANCED | LARGE), t.mr(SIZE)
+
+
+def read(conn, msn, mr):
+    conn.send(wire.read_request(msn, SINK, 0, SIZE, mr.rkey, mr.addr))
+
+
+def until(happened):
+    limit = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < limit, "the answer does not come"
+        time.sleep(0.01)
+
+
+def waiting(conn):
+    """Bytes the peer has not taken."""
+    return struct.unpack("i", fcntl.ioctl(conn.raw.sock, termios.FIONREAD, bytes(4)))[0]
+
+
+@contextlib.contextmanager
+def unheard(conn, mr):
+    """Nothing of the device's gets through, and the answer is in its TCP's hands."""
+    with netem("loss", "100%", near=True), by_reference(1, READS):
+        before = counter("tx_bytes")
+        read(conn, 1, mr)
+        until(lambda: counter("tx_bytes") - before > SIZE)
+        yield
+
+
+def answered(conn, k):
+    segment, data = conn.message()
+    assert segment.opcode == wire.READ_RESPONSE and data == pattern(k), f"{segment}: not what was there"
+
+
+@row("zcopy-read", OWN, "a Read is answered by reference, without CRC: what arrives, by retransmission or not, is what was there", OWN,
+     params=NO_CRC)
+def zcopy_read(t):
+    conn, mr = read_flow(t)
+    with netem("delay", "1ms", "loss", "20%", near=True), by_reference(40, READS):
+        for k in range(40):
+            mr.put(pattern(k))
+            read(conn, 1 + k, mr)
+            answered(conn, k)
+    conn.echo()
+
+
+@row("zcopy-read-crc", OWN, "with CRC a Read is answered by copy: its source may be written to meanwhile", OWN, params=NO_CRC)
+def zcopy_read_crc(t):
+    conn, mr = read_flow(t, CRC)
+    before = counter(READS)
+    mr.put(pattern(3))
+    read(conn, 1, mr)
+    answered(conn, 3)
+    assert counter(READS) == before, "sent by reference"
+
+
+@row("zcopy-read-local", OWN, "a peer on the same machine that takes the answer late gets what was there when it was sent", OWN, params=NO_CRC)
+def zcopy_read_local(t):
+    conn, mr = read_flow(t)
+    mr.put(pattern(5))
+    with by_reference(1, READS):
+        read(conn, 1, mr)
+        until(lambda: waiting(conn) > SIZE)
+    mr.put(bytes(SIZE))
+    answered(conn, 5)
+
+
+@row("zcopy-read-dereg", OWN, "a region whose answer is under way is deregistered: nothing more is read of it, and what was handed to TCP arrives",
+     OWN, params=NO_CRC)
+def zcopy_read_dereg(t):
+    conn, mr = read_flow(t)
+    mr.put(pattern(7))
+    with unheard(conn, mr):
+        mr.dereg()
+    answered(conn, 7)
+    refused(conn, (0, 1, 0), wire.read_request(2, SINK, 0, SIZE, mr.rkey, mr.addr), read=True)
+
+
+@row("zcopy-read-reset", OWN, "the connection ends, in whatever way, with what is read in TCP's hands", OWN, params=NO_CRC)
+def zcopy_read_reset(t):
+    for end in kill, leave, lambda conn: conn.disconnect():
+        conn, mr = read_flow(t)
+        with unheard(conn, mr):
+            end(conn)
+            conn.id.destroy()
+            mr.dereg()

@@ -33,6 +33,8 @@ counters! {
     TxBytes = c"tx_bytes",
     /// Work requests whose payload was sent by reference.
     ZcopyWrs = c"zcopy_wrs",
+    /// Reads of the peer answered by reference.
+    ZcopyReads = c"zcopy_reads",
     /// Bytes of payload sent by reference.
     ZcopyBytes = c"zcopy_bytes",
     /// Whole FPDUs received.

@@ -5,7 +5,8 @@
 //! Payload is copied once, into the private pages that TCP will send from, and the CRC is taken over that copy. A consumer that changes
 //! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so.
 //!
-//! Large messages of the SQ may be sent from where they are instead: the consumer leaves them alone until the work request completes.
+//! Large messages of the SQ may be sent from where they are instead: the consumer leaves them alone until the work request completes. What
+//! the peer reads may, too, if no CRC is asked for.
 
 use super::{List, Sgl, MAX_SGE};
 use crate::kapi::crc32c::Crc32c;

@@ -97,6 +97,14 @@ impl Sgl {
         Ok(())
     }
 
+    /// Takes the place of the current list: `len` bytes at `addr` of what was checked.
+    pub(crate) fn load_one(&mut self, mem: MemRef, addr: u64, len: u32) {
+        self.clear();
+        let [first, ..] = &mut self.pieces;
+        *first = Some(Piece { mem, addr, len });
+        self.len = len;
+    }
+
     /// Lets go of the memory.
     pub(crate) fn clear(&mut self) {
         if self.len == 0 {

@@ -85,10 +85,8 @@ enum Source {
     },
     /// Elements that are sent from where they are.
     Shared,
-    /// What the peer wants to read, from here on.
-    Response {
-        addr: u64,
-    },
+    /// What the peer wants to read.
+    Response,
 }
 
 /// Whose message it is.
@@ -467,7 +465,7 @@ impl TxCtx {
             return Step::Done;
         };
         let whole = fpdu.is_last() && fpdu.payload().0 == 0;
-        let (sges, wr, answering) = (&mut self.sges, &self.wr, &self.answering);
+        let (sges, wr) = (&mut self.sges, &self.wr);
         let source = &mut current.source;
         let encoded = if by_reference {
             encode_shared(&mut self.buf, &self.stream, &current.msg, &fpdu, sges)
@@ -492,13 +490,7 @@ impl TxCtx {
                         }
                         sges.gather(dst)
                     }
-                    Source::Response { addr } => {
-                        let request = answering.as_ref().ok_or(AccessError::Bounds)?;
-                        let mem = request.source.as_ref().ok_or(AccessError::Bounds)?;
-                        mem.read(*addr, dst)?;
-                        *addr = addr.wrapping_add(dst.len() as u64);
-                        Ok(())
-                    }
+                    Source::Response => sges.gather(dst),
                 }
             })
         };
@@ -574,6 +566,7 @@ impl TxCtx {
                 }
             }
             Origin::Response => {
+                self.sges.clear();
                 self.answering = None;
                 qp.stream.responded();
             }
@@ -603,23 +596,25 @@ impl TxCtx {
 
     #[inline(never)]
     fn answer_next(&mut self, qp: &QpObj) -> bool {
-        let Some(request) = qp.stream.take_request() else {
+        let Some(mut request) = qp.stream.take_request() else {
             return false;
         };
         self.respond_next = false;
         let read = request.read;
+        let source = match request.source.take() {
+            Some(mem) => {
+                self.sges.load_one(mem, read.source_to, read.len);
+                self.source_of_response(qp, read.len)
+            }
+            None => Source::None,
+        };
         let message = Message::ReadResponse {
             stag: read.sink_stag,
             to: read.sink_to,
         };
         self.current = Some(Current {
             msg: self.stream.begin(message, read.len),
-            source: match request.source {
-                Some(_) => Source::Response {
-                    addr: read.source_to,
-                },
-                None => Source::None,
-            },
+            source,
             origin: Origin::Response,
         });
         self.answering = Some(request);
@@ -779,7 +774,8 @@ impl TxCtx {
             .load(&list(qp, &self.wr), Right::LocalRead)
             .map_err(|error| error.during(AccessOp::Send))?;
         let len = self.wr.bytes();
-        if !self.can_share(qp, len) {
+        let waits = len >= SHARED_ALONE || !self.wr.signalled || qp.sq.has_work();
+        if !waits || !self.can_share() {
             return Ok(Source::List { loaded: true });
         }
         qp.stream.retire.share(seq);
@@ -788,10 +784,22 @@ impl TxCtx {
         Ok(Source::Shared)
     }
 
-    /// Whether the message of `len` bytes that was taken from the SQ may be sent by reference, and should be.
-    fn can_share(&self, qp: &QpObj, len: u32) -> bool {
+    /// Where the `len` bytes come from that the peer reads.
+    ///
+    /// Their owner may write to them while they are read, so no CRC can be taken over them where they are. Nobody waits for the peer's
+    /// acknowledgement: until it comes the pages are TCP's, too, whatever becomes of the region.
+    fn source_of_response(&self, qp: &QpObj, len: u32) -> Source {
+        if len < self.zcopy_min || self.stream.crc() || !self.can_share() {
+            return Source::Response;
+        }
+        qp.stats.inc(Counter::ZcopyReads);
+        qp.stats.add(Counter::ZcopyBytes, len.into());
+        Source::Shared
+    }
+
+    /// Whether what `sges` has may be sent by reference, and that pays if it is large.
+    fn can_share(&self) -> bool {
         (self.large || self.mulpdu >= SHARED_FPDU)
-            && (len >= SHARED_ALONE || !self.wr.signalled || qp.sq.has_work())
             && !self.stream.markers()
             && self.sges.can_share()
             && self.sock.can_share()
