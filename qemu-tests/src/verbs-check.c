@@ -387,8 +387,25 @@ static void test_flush(void)
 	}
 }
 
+/* The driver's answer: libsiw does not ask. */
+static struct ib_uverbs_query_srq_resp query_srq(struct ibv_srq *srq)
+{
+	struct ib_uverbs_query_srq_resp resp = {};
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_query_srq cmd;
+	} __attribute__((packed)) req = {
+		.hdr = { .command = IB_USER_VERBS_CMD_QUERY_SRQ, .in_words = sizeof(req) / 4, .out_words = sizeof(resp) / 4 },
+		.cmd = { .response = (uintptr_t)&resp, .srq_handle = srq->handle },
+	};
+
+	expect(write(srq->context->cmd_fd, &req, sizeof(req)) == sizeof(req));
+	return resp;
+}
+
 static void test_srq(void)
 {
+	struct ib_uverbs_query_srq_resp shown;
 	struct ibv_srq_attr attr = { .srq_limit = 4 };
 	struct shape shared = usual;
 	struct pair p;
@@ -399,6 +416,8 @@ static void test_srq(void)
 		must(post_recv(&p.b, i, 0, 64));
 	expect(post_recv(&p.b, 16, 0, 64));
 	must(ibv_modify_srq(p.b.srq, &attr, IBV_SRQ_LIMIT));
+	shown = query_srq(p.b.srq);
+	expect(shown.max_wr == 16 && shown.max_sge == 1 && shown.srq_limit == 4);
 	for (int i = 0; i < 12; i++) {
 		must(post(&p.a, IBV_WR_SEND, i, 8, IBV_SEND_SIGNALED, NULL));
 		expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
@@ -408,8 +427,10 @@ static void test_srq(void)
 	must(post(&p.a, IBV_WR_SEND, 12, 8, IBV_SEND_SIGNALED, NULL));
 	expect_wc(p.b.rcq, 12, IBV_WC_SUCCESS);
 	expect(async_event(p.b.id->verbs, IBV_EVENT_SRQ_LIMIT_REACHED, 5000));
+	expect(query_srq(p.b.srq).srq_limit == 0);
 	attr.srq_limit = 17;
 	expect(ibv_modify_srq(p.b.srq, &attr, IBV_SRQ_LIMIT));
+	expect(query_srq(p.b.srq).srq_limit == 0);
 	to_error(&p.b);
 	expect(async_event(p.b.id->verbs, IBV_EVENT_QP_LAST_WQE_REACHED, 5000));
 	disconnect_pair(&p);
