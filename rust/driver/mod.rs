@@ -44,6 +44,7 @@ pub(crate) mod ucontext;
 pub(crate) mod verbs;
 
 use crate::kapi::{
+    crc32c,
     net::{
         Net,
         NetdevNotifier, //
@@ -166,6 +167,7 @@ pub(crate) struct Provider {
 impl Provider {
     /// Registers the link type; devices come by `rdma link add`.
     pub(crate) fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
+        crc32c::choose()?;
         let net = Net::init()?;
         let release = ReleaseQueue::new()?;
         let shared = Shared::new(module, params)?;

@@ -31,6 +31,7 @@
 
 pub mod access;
 pub mod att;
+pub mod crc32c;
 pub mod error;
 pub mod mpa;
 pub mod pair;

@@ -271,6 +271,20 @@ fn crc_of_iscsi() {
 }
 
 #[test]
+fn crc_by_table() {
+    use iwarp::crc32c::{add_byte, add_word};
+    let bytes: Vec<u8> = (0..200u32).map(|i| (i * i >> 3) as u8).collect();
+    for end in 0..=bytes.len() {
+        let (words, rest) = bytes[..end].split_at(end / 8 * 8);
+        let crc = words.chunks(8).fold(!0, |crc, word| {
+            add_word(crc, u64::from_le_bytes(word.try_into().unwrap()))
+        });
+        let crc = rest.iter().fold(crc, |crc, byte| add_byte(crc, *byte));
+        assert_eq!(!crc, crc32c(&bytes[..end]));
+    }
+}
+
+#[test]
 fn control_octets() {
     for a in 0..=255u8 {
         for b in 0..=255u8 {

@@ -11,6 +11,10 @@ use crate::kapi::{
 use core::{
     marker::PhantomData,
     mem::MaybeUninit,
+    ptr::{
+        null,
+        NonNull, //
+    },
     slice, //
 };
 use kernel::{
@@ -127,15 +131,28 @@ impl Skb<'_> {
     /// Adds `len` bytes from `offset` on to a CRC. Any context.
     pub(crate) fn crc32c(&self, offset: usize, len: usize, crc: &mut Crc32c) -> Result {
         let at = self.at(offset, len).ok_or(EINVAL)?;
-        if len == 0 {
-            return Ok(());
-        }
+        let mut state = MaybeUninit::<bindings::skb_seq_state>::uninit();
         // CAST: Both fit, by the type invariants.
-        crc.update_with(|crc| {
-            // SAFETY: The range is inside the valid buffer by the type invariants: the BUG_ON()
-            // at the end of `skb_crc32c()` does not trigger.
-            unsafe { bindings::skb_crc32c(self.skb, at as ffi::c_int, len as ffi::c_int, crc) }
-        });
+        let (from, to) = (at as u32, (at + len) as u32);
+        // SAFETY: The buffer is valid by the type invariants; all of `state` is initialised.
+        unsafe { bindings::skb_prepare_seq_read(self.skb, from, to, state.as_mut_ptr()) };
+        let mut done = 0;
+        loop {
+            let mut data = null();
+            // SAFETY: As above. It is called until it returns 0, so it unmaps what it maps.
+            let run = unsafe { bindings::skb_seq_read(done, &mut data, state.as_mut_ptr()) };
+            // What it gives may go on behind the end.
+            let run = run.min(to - from - done);
+            let Some(data) = NonNull::new(data.cast_mut()).filter(|_| run != 0) else {
+                break;
+            };
+            // SAFETY: `run` bytes are there, until the next call.
+            unsafe { crc.update_at(data, run as usize) };
+            done += run;
+        }
+        if done != to - from {
+            return Err(EFAULT);
+        }
         Ok(())
     }
 }

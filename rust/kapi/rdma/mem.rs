@@ -266,9 +266,7 @@ impl Backing {
         self.for_each(offset, len, |src, part, _| {
             if let Some(crc) = &mut crc {
                 // SAFETY: `part` bytes from `src` on are pinned and mapped.
-                crc.update_with(|state| unsafe {
-                    bindings::crc32c(state, src.as_ptr().cast(), part)
-                });
+                unsafe { crc.update_at(src, part) };
             }
             // SAFETY: As above, in one page. Pages of a user are not of the slab allocator.
             let fits = unsafe { buf.share(src.as_ptr(), part) };
