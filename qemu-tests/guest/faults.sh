@@ -75,7 +75,12 @@ verdicts() {
 
 over() { ! kill -0 "$1" 2>/dev/null; }
 
-# nothing_left: no object of a dead program stays in any device.
-nothing_left() { until_true 30 no_objects; }
+# nothing_left: no object of a dead program stays in any device, and no page of it pinned.
+nothing_left() { until_true 30 no_objects && until_true 30 no_pins; }
+no_pins() {
+	# Brings the sums of all CPUs up to date, if there can be several.
+	cat /proc/sys/vm/stat_refresh 2>/dev/null || true
+	awk '/^nr_foll_pin_acquired/ { pins = $2 } /^nr_foll_pin_released/ { pins -= $2 } END { exit pins != 0 }' /proc/vmstat
+}
 no_objects() { ! rdma resource show | grep -qE '(qp|cq|pd|mr|cm_id|ctx|srq) [1-9]'; }
 rounds=0

@@ -65,8 +65,8 @@ def by_reference(least=1, what="zcopy_wrs"):
     assert sent >= least, f"{sent} sent by reference, not {least}"
 
 
-def flow(t):
-    conn = t.passive(CRC | ENHANCED | LARGE)
+def flow(t, flags=LARGE):
+    conn = t.passive(CRC | ENHANCED | flags)
     conn.send(wire.write(1, 0))  # a responder may speak from here on
     return conn
 
@@ -107,9 +107,19 @@ def zcopy_ack(t):
 @row("zcopy-reuse", OWN, "memory is written to as soon as the completion allows it: what arrives, by retransmission or not, is what was posted",
      OWN, params=PARAMS)
 def zcopy_reuse(t):
-    conn, mr = flow(t), t.mr(SIZE)
-    with netem("delay", "1ms", "loss", "20%", near=True), by_reference(40):
-        for k in range(40):
+    with by_reference(40):
+        reuse(flow(t), t.mr(SIZE), 40)
+
+
+@row("zcopy-reuse-segments", OWN,
+     "the same with FPDUs of one segment (C siw: the signalled Send completes while TCP still sends the unsignalled Write before it)", OWN)
+def zcopy_reuse_segments(t):
+    reuse(flow(t, 0), t.mr(SIZE), 20)
+
+
+def reuse(conn, mr, rounds):
+    with netem("delay", "1ms", "loss", "20%", near=True):
+        for k in range(rounds):
             mr.put(pattern(k))
             conn.post_write(mr, SINK, 0, flags=0)
             conn.post_send(mr, 64, wr_id=k)
