@@ -89,11 +89,12 @@ void siw_helper_sk_callback_lock(struct sock *sk);
 void siw_helper_sk_callback_unlock(struct sock *sk);
 void siw_helper_trace_data_ready(struct sock *sk);
 
-/* Sockets: under the socket lock (the first three also without it) */
+/* Sockets: under the socket lock (the first three, and the sequence numbers, also without it) */
 int siw_helper_sk_state(const struct sock *sk);
 int siw_helper_sk_err(const struct sock *sk);
 u32 siw_helper_sk_mss(const struct sock *sk);
-u32 siw_helper_sk_unsent(const struct sock *sk);
+u32 siw_helper_sk_write_seq(const struct sock *sk);
+u32 siw_helper_sk_snd_una(const struct sock *sk);
 int siw_helper_sk_space(const struct sock *sk);
 int siw_helper_sk_sndbuf(const struct sock *sk);
 int siw_helper_sk_wmem_queued(const struct sock *sk);

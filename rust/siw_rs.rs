@@ -39,6 +39,10 @@ module! {
             default: 65536,
             description: "smallest message sent by reference, in bytes, if FPDUs are large; 0: none",
         },
+        eql: u32 {
+            default: 0,
+            description: "tell by 1: the length of TCP's queue, 0: sequence numbers, what the peer has acknowledged",
+        },
     },
 }
 
@@ -54,6 +58,7 @@ impl kernel::Module for Module {
             *module_parameters::peer_to_peer.value(),
             *module_parameters::large_fpdus.value(),
             *module_parameters::zcopy_min.value(),
+            *module_parameters::eql.value(),
         )?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

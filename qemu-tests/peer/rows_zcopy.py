@@ -23,6 +23,7 @@ from wire import CRC, ENHANCED
 LARGE = 0x08
 PARAMS = "large_fpdus=1 zcopy_min=4096"
 NO_CRC = PARAMS + " crc=0"
+EQL = PARAMS + " eql=1"
 READS = "zcopy_reads"
 SIZE = 32768
 SINK = 0x5151  # an STag of the peer's
@@ -104,11 +105,21 @@ def zcopy_ack(t):
     conn.echo()
 
 
+@row("zcopy-ack-eql", OWN, "the same by the length of TCP's queue", OWN, params=EQL)
+def zcopy_ack_eql(t):
+    zcopy_ack(t)
+
+
 @row("zcopy-reuse", OWN, "memory is written to as soon as the completion allows it: what arrives, by retransmission or not, is what was posted",
      OWN, params=PARAMS)
 def zcopy_reuse(t):
     with by_reference(40):
         reuse(flow(t), t.mr(SIZE), 40)
+
+
+@row("zcopy-reuse-eql", OWN, "the same by the length of TCP's queue", OWN, params=EQL)
+def zcopy_reuse_eql(t):
+    zcopy_reuse(t)
 
 
 @row("zcopy-reuse-segments", OWN,

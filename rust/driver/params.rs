@@ -5,6 +5,7 @@
 use super::DeviceRef;
 use crate::kapi::rdma::Setting;
 use iwarp::mpa::Revision;
+use iwarp::retire::Rule;
 use kernel::prelude::*;
 
 /// Of a device, or of the module for the devices to come. A connection stays with those it began with.
@@ -20,6 +21,8 @@ pub(crate) struct Params {
     pub(crate) large_fpdus: bool,
     /// The smallest message that is sent by reference, in bytes; 0: none.
     pub(crate) zcopy_min: u32,
+    /// When the peer has acknowledged that.
+    pub(crate) rule: Rule,
 }
 
 impl Params {
@@ -30,6 +33,7 @@ impl Params {
         peer_to_peer: u32,
         large_fpdus: u32,
         zcopy_min: u32,
+        eql: u32,
     ) -> Result<Self> {
         Ok(Self {
             crc: flag(crc)?,
@@ -37,6 +41,7 @@ impl Params {
             peer_to_peer: flag(peer_to_peer)?,
             large_fpdus: flag(large_fpdus)?,
             zcopy_min,
+            rule: rule(eql)?,
         })
     }
 }
@@ -55,6 +60,13 @@ fn revision(value: u32) -> Result<Revision> {
         2 => Ok(Revision::Two),
         _ => Err(EINVAL),
     }
+}
+
+fn rule(eql: u32) -> Result<Rule> {
+    Ok(match flag(eql)? {
+        false => Rule::Hsn,
+        true => Rule::Eql,
+    })
 }
 
 /// Each of [`Params`], by the name of the module parameter.
@@ -99,6 +111,17 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         get: |dev| dev.params.lock().zcopy_min,
         set: |dev, value| {
             dev.params.lock().zcopy_min = value;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"eql",
+        get: |dev| match dev.params.lock().rule {
+            Rule::Hsn => 0,
+            Rule::Eql => 1,
+        },
+        set: |dev, value| {
+            dev.params.lock().rule = rule(value)?;
             Ok(())
         },
     },

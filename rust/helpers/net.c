@@ -457,11 +457,14 @@ u32 siw_helper_sk_mss(const struct sock *sk)
 	return READ_ONCE(tcp_sk(sk)->mss_cache);
 }
 
-u32 siw_helper_sk_unsent(const struct sock *sk)
+u32 siw_helper_sk_write_seq(const struct sock *sk)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
+	return READ_ONCE(tcp_sk(sk)->write_seq);
+}
 
-	return READ_ONCE(tp->write_seq) - READ_ONCE(tp->snd_una);
+u32 siw_helper_sk_snd_una(const struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->snd_una);
 }
 
 int siw_helper_sk_space(const struct sock *sk)

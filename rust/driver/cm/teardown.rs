@@ -240,7 +240,7 @@ impl Endpoint {
         match how {
             Teardown::Graceful => self.start_draining(inner, GRACEFUL_MS),
             // Nothing of ours is on its way, so there is nothing to wait for.
-            Teardown::Local if self.sock.unsent() == 0 => {
+            Teardown::Local if self.sock.sent().queued() == 0 => {
                 self.finish(inner, End::Fin);
                 false
             }

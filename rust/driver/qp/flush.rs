@@ -85,7 +85,7 @@ impl QpObj {
         // What was in progress, the first time. It goes before the queues, and its memory is let go of.
         let tx = self.stream.tx.take();
         let rx = self.stream.rx.take();
-        self.retire_all(tx.as_ref().map_or(u32::MAX, |tx| tx.socket().unsent()));
+        self.retire_all(tx.as_ref().map(|tx| tx.socket().sent()));
         self.stream.clear_reads();
         drop(tx);
         self.flush_sq();

@@ -17,7 +17,7 @@ use crate::kapi::net::SockView;
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::{kapi::trace, new_spinlock_irq};
 use iwarp::error::WcStatus;
-use iwarp::retire::{self, may_retire, Progress};
+use iwarp::retire::{self, may_retire, Progress, Rule, Sent};
 use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Relaxed, Release};
@@ -74,7 +74,7 @@ impl Retire {
         try_pin_init!(Self {
             fifo <- new_spinlock_irq!(Fifo {
                 ring: Ring::new(limit)?,
-                progress: Progress::new(),
+                progress: Progress::new(Rule::Hsn),
                 broken: false,
                 busy: false,
             }),
@@ -86,9 +86,9 @@ impl Retire {
     }
 
     /// A new stream: positions count from zero again.
-    pub(super) fn restart(&self) {
+    pub(super) fn restart(&self, rule: Rule) {
         let mut fifo = self.fifo.lock();
-        fifo.progress = Progress::new();
+        fifo.progress = Progress::new(rule);
         fifo.broken = false;
         self.quiet.store(fifo.ring.is_empty(), Relaxed);
     }
@@ -229,21 +229,22 @@ impl QpObj {
             .run(|_| {}, |wr, status| self.complete_send(wr, status));
     }
 
-    /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`.
-    pub(super) fn retire_upto(&self, upto: u64) {
+    /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`, and nothing since.
+    pub(super) fn retire_upto(&self, upto: u64, sk: &SockView) {
+        let next = sk.sent().next;
         self.stream.retire.run(
-            |progress| progress.handed(upto),
+            |progress| progress.handed(upto, next),
             |wr, status| self.complete_send(wr, status),
         );
     }
 
-    /// As [`Self::retire`], now that the peer has acknowledged all but `queued` bytes. With the socket locked, as it is while the owner of
-    /// the token fills the FIFO and looks whether it is full; or after the end.
-    pub(super) fn retire_acked(&self, queued: u32) {
+    /// As [`Self::retire`], now that TCP has `sent` so much. With the socket locked, as it is while the owner of the token fills the FIFO and
+    /// looks whether it is full; or after the end.
+    fn retire_acked(&self, sent: Sent) {
         let retire = &self.stream.retire;
         let crowded = retire.is_full();
         retire.run(
-            |progress| progress.queued(queued),
+            |progress| progress.sent(sent),
             |wr, status| self.complete_send(wr, status),
         );
         if crowded && !retire.is_full() {
@@ -255,13 +256,15 @@ impl QpObj {
     pub(super) fn await_acks(&self, sk: &SockView) {
         if self.stream.retire.awaits_ack() {
             sk.set_nospace();
-            self.retire_acked(sk.unacked());
+            self.retire_acked(sk.sent());
         }
     }
 
-    /// Fails whatever the FIFO still holds, in order. The stream must have been stopped, with `queued` bytes unacknowledged.
-    pub(super) fn retire_all(&self, queued: u32) {
-        self.retire_acked(queued);
+    /// Fails whatever the FIFO still holds, in order. The stream must have been stopped, with so much `sent` if there was one.
+    pub(super) fn retire_all(&self, sent: Option<Sent>) {
+        if let Some(sent) = sent {
+            self.retire_acked(sent);
+        }
         self.stream.retire.flush();
         self.retire();
     }

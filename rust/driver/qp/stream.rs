@@ -257,7 +257,7 @@ impl QpObj {
             core::mem::replace(&mut *stream.irrq.lock(), irrq),
         );
         drop(old);
-        stream.retire.restart();
+        stream.retire.restart(params.rule);
         stream.home.store(context::cpu(), Relaxed);
         stream.gathers.store(false, Relaxed);
         stream.tx.put(tx);

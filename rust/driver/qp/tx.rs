@@ -359,7 +359,7 @@ impl TxCtx {
                 self.alone = alone;
                 self.enlist(qp);
                 if !qp.stream.retire.is_quiet() {
-                    qp.retire_upto(self.accepted);
+                    qp.retire_upto(self.accepted, sock);
                     qp.await_acks(sock);
                 }
             }
@@ -898,7 +898,7 @@ impl TxCtx {
     /// Hands TCP more of what is encoded; `true` once it has all of it.
     pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Result<bool> {
         self.push(qp, sock, false)?;
-        qp.retire_upto(self.accepted);
+        qp.retire_upto(self.accepted, sock);
         Ok(self.pending() == 0)
     }
 }

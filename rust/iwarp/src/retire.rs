@@ -8,44 +8,78 @@
 //! finished when its response is in place. Order is kept for all: an entry is only finished when
 //! those before it are (RFC 5040 5.5, rule 15).
 
+/// How to tell what the peer has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Highest sequence number: the first unacknowledged byte is not before the one that was next
+    /// when the request had been handed over.
+    Hsn,
+    /// Expected queue length: TCP has no more queued than what was handed over behind the request.
+    Eql,
+}
+
+/// The sender's side of TCP, both read at one time: sequence numbers of the first byte that the peer
+/// has not acknowledged, and of the next one that TCP will take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// `snd_una`.
+    pub una: u32,
+    /// `write_seq`.
+    pub next: u32,
+}
+
+impl Sent {
+    /// Bytes that are not acknowledged.
+    pub const fn queued(self) -> u32 {
+        self.next.wrapping_sub(self.una)
+    }
+}
+
 /// How far a stream has got, in bytes from its beginning.
 ///
-/// Positions have 64 bits; what TCP's sequence numbers, which wrap, are asked for is only how many
-/// bytes are in its queues. That is right also if it is not looked at for a long time.
+/// Positions have 64 bits; what TCP's sequence numbers, which wrap, are asked for is only how far
+/// apart they are. That is right also if it is not looked at for a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    rule: Rule,
     handed: u64,
+    /// The sequence number behind that.
+    next: u32,
     acked: u64,
 }
 
 impl Progress {
     /// Of a new stream.
-    pub const fn new() -> Self {
+    pub const fn new(rule: Rule) -> Self {
         Self {
+            rule,
             handed: 0,
+            next: 0,
             acked: 0,
         }
     }
 
-    /// TCP has taken everything up to `upto`.
-    pub fn handed(&mut self, upto: u64) {
+    /// TCP has taken everything up to `upto`; its next byte is `next`.
+    pub fn handed(&mut self, upto: u64, next: u32) {
         self.handed = upto;
+        self.next = next;
     }
 
-    /// `queued` bytes are with TCP that the peer has not acknowledged: `write_seq - snd_una`, both
-    /// read at one time.
+    /// What TCP has sent now.
     ///
     /// If TCP has taken more than [`Self::handed`] knows of, or bytes that are none of the stream's,
-    /// this errs to the safe side. An older number changes nothing.
-    pub fn queued(&mut self, queued: u32) {
-        let acked = self.handed.saturating_sub(u64::from(queued));
+    /// this errs to the safe side. Older numbers change nothing.
+    pub fn sent(&mut self, sent: Sent) {
+        let missing = match self.rule {
+            // Less than half of all numbers are ever under way, so more means that it is behind.
+            Rule::Hsn => match self.next.wrapping_sub(sent.una) {
+                behind @ 0..=0x7fff_ffff => behind,
+                _ => 0,
+            },
+            Rule::Eql => sent.queued(),
+        };
+        let acked = self.handed.saturating_sub(u64::from(missing));
         self.acked = self.acked.max(acked);
-    }
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -8,7 +8,7 @@ use common::Rng;
 use iwarp::error::Error;
 use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
 use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::retire::{may_retire, Entry, Progress};
+use iwarp::retire::{may_retire, Entry, Progress, Rule, Sent};
 use iwarp::stag::{Stag, StagGenerator};
 use std::collections::HashSet;
 
@@ -186,8 +186,11 @@ struct Tcp {
 }
 
 impl Tcp {
-    fn queued(&self) -> u32 {
-        (self.write_seq as u32).wrapping_sub(self.una as u32)
+    fn sent(&self) -> Sent {
+        Sent {
+            una: self.una as u32,
+            next: self.write_seq as u32,
+        }
     }
 }
 
@@ -204,21 +207,22 @@ fn worked_example() {
         by_reference: true,
         reading: false,
     };
-    let mut progress = Progress::new();
-    progress.handed(3840);
+    let mut progress = Progress::new(Rule::Hsn);
+    progress.handed(3840, 13_840);
     for (una, done) in [(10_000, false), (13_839, false), (13_840, true)] {
         tcp.una = una;
-        progress.queued(tcp.queued());
+        progress.sent(tcp.sent());
         assert_eq!(may_retire(&entry, &progress), done, "{una}");
     }
     // Two elements, by the length of the queue alone: 3840 bytes, the second adds 1020; a queue of
     // 1020 finishes the first, an empty one both.
     let second = Entry { end: 4860, ..entry };
-    let mut progress = Progress::new();
-    progress.handed(3840);
-    progress.queued(3840);
+    let mut progress = Progress::new(Rule::Eql);
+    let queue_of = |len| Sent { una: 0, next: len };
+    progress.handed(3840, 0);
+    progress.sent(queue_of(3840));
     assert!(!may_retire(&entry, &progress));
-    progress.handed(4860);
+    progress.handed(4860, 0);
     for (queued, first_done, second_done) in [
         (4860, false, false),
         (1021, false, false),
@@ -226,7 +230,7 @@ fn worked_example() {
         (1, true, false),
         (0, true, true),
     ] {
-        progress.queued(queued);
+        progress.sent(queue_of(queued));
         assert_eq!(may_retire(&entry, &progress), first_done, "{queued}");
         assert_eq!(may_retire(&second, &progress), second_done, "{queued}");
     }
@@ -242,21 +246,38 @@ fn retirement() {
         by_reference: false,
         reading: false,
     };
-    let mut progress = Progress::new();
-    progress.handed(99);
+    let mut progress = Progress::new(Rule::Hsn);
+    progress.handed(99, 1099);
     assert!(!may_retire(&copied, &progress));
-    progress.handed(100);
+    progress.handed(100, 1100);
     assert!(may_retire(&copied, &progress));
     let shared = Entry {
         by_reference: true,
         ..copied
     };
     assert!(!may_retire(&shared, &progress));
-    // A byte that is none of the stream's is not acknowledged either: a start-up frame, the FIN.
-    progress.queued(1);
+    // The last byte is not acknowledged, then it is.
+    let next = 1100;
+    progress.sent(Sent { una: 1099, next });
     assert!(!may_retire(&shared, &progress));
-    progress.queued(0);
+    progress.sent(Sent { una: 1100, next });
     assert!(may_retire(&shared, &progress));
+    // A FIN that is acknowledged comes behind all.
+    let mut progress = Progress::new(Rule::Hsn);
+    progress.handed(100, 1100);
+    progress.sent(Sent {
+        una: 1101,
+        next: 1101,
+    });
+    assert!(may_retire(&shared, &progress));
+    // One that is not keeps the length of the queue from being 0.
+    let mut progress = Progress::new(Rule::Eql);
+    progress.handed(100, 1100);
+    progress.sent(Sent {
+        una: 1100,
+        next: 1101,
+    });
+    assert!(!may_retire(&shared, &progress));
     let read = Entry {
         reading: true,
         ..copied
@@ -269,38 +290,43 @@ fn retirement() {
     assert!(!may_retire(&begun, &progress));
 }
 
-/// Against the rule by sequence numbers: an element is finished when the first unacknowledged byte is
-/// not before the one that came behind its last at the handoff.
+/// Both rules, against sequence numbers with all their bits: an element is finished when the first
+/// unacknowledged byte is not before the one that came behind its last at the handoff.
 #[test]
 fn sequence_numbers() {
     let mut rng = Rng::new(9);
-    for start in [0xffff_f000u64, 0x400, 0x7fff_ff00] {
+    let starts = [0xffff_f000u64, 0x400, 0x7fff_ff00];
+    let both = [Rule::Hsn, Rule::Eql];
+    for (start, rule) in starts
+        .into_iter()
+        .flat_map(|start| both.map(|rule| (start, rule)))
+    {
         // The peer's start-up frame, or ours, may still be on its way.
         let mut tcp = Tcp {
             write_seq: start,
             una: start - 20,
         };
-        let mut progress = Progress::new();
+        let mut progress = Progress::new(rule);
         let mut handed = 0;
         let mut entries = Vec::new();
         for _ in 0..100_000 {
             if rng.below(2) == 0 {
-                let room = (1 << 31) - 1 - u64::from(tcp.queued());
+                let room = (1 << 31) - 1 - u64::from(tcp.sent().queued());
                 let most = [2000, 1 << 20, 1 << 31][rng.below(3) as usize];
                 let len = rng.below(most).min(room);
                 // From inside the send: TCP has taken it, and we do not know yet.
                 tcp.write_seq += len;
-                progress.queued(tcp.queued());
+                progress.sent(tcp.sent());
                 handed += len;
-                progress.handed(handed);
+                progress.handed(handed, tcp.write_seq as u32);
                 entries.push((handed, tcp.write_seq));
             } else {
-                tcp.una += rng.below(u64::from(tcp.queued()) + 1);
+                tcp.una += rng.below(u64::from(tcp.sent().queued()) + 1);
             }
             if rng.below(4) != 0 {
                 continue;
             }
-            progress.queued(tcp.queued());
+            progress.sent(tcp.sent());
             entries.retain(|&(end, hsn)| {
                 let entry = Entry {
                     end,

@@ -18,6 +18,7 @@ use core::{
     ops::Deref,
     ptr::null_mut, //
 };
+use iwarp::retire::Sent;
 use kernel::{
     ffi,
     prelude::*, //
@@ -95,10 +96,10 @@ impl SockView {
         unsafe { bindings::siw_helper_sk_clear_nospace(self.sk) };
     }
 
-    /// How many bytes are with TCP that the peer has not acknowledged.
-    pub(crate) fn unacked(&self) -> u32 {
+    /// What TCP has sent, and what the peer has acknowledged of it.
+    pub(crate) fn sent(&self) -> Sent {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_unsent(self.sk) }
+        unsafe { sent(self.sk) }
     }
 
     /// Hands all that is pending to TCP.
@@ -160,6 +161,20 @@ impl SockView {
         let taken = accepted(ret)?;
         buf.consume_shared(taken);
         Ok(taken)
+    }
+}
+
+/// See [`SockView::sent`].
+///
+/// # Safety
+///
+/// `sk` must be valid.
+pub(super) unsafe fn sent(sk: *const bindings::sock) -> Sent {
+    Sent {
+        // SAFETY: By the contract of this function.
+        una: unsafe { bindings::siw_helper_sk_snd_una(sk) },
+        // SAFETY: As above.
+        next: unsafe { bindings::siw_helper_sk_write_seq(sk) },
     }
 }
 

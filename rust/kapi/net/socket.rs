@@ -16,7 +16,10 @@ use super::{
         SocketEvents,
         Stock, //
     },
-    locked::LockedSock,
+    locked::{
+        self,
+        LockedSock, //
+    },
     netdev::NetNs,
     release_later, //
 };
@@ -28,6 +31,7 @@ use core::{
         NonNull, //
     },
 };
+use iwarp::retire::Sent;
 use kernel::{
     error::to_result,
     ffi, new_work,
@@ -380,10 +384,11 @@ impl Socket {
         to_result(unsafe { bindings::siw_helper_sk_take_error(self.0.sk()) })
     }
 
-    /// How many bytes the peer has not acknowledged. Any context.
-    pub(crate) fn unsent(&self) -> u32 {
+    /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more. Any
+    /// context.
+    pub(crate) fn sent(&self) -> Sent {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_unsent(self.0.sk()) }
+        unsafe { locked::sent(self.0.sk()) }
     }
 
     /// Whether memory of others that is sent by reference stays where it is on its way out. Any

@@ -7,7 +7,7 @@ use super::Input;
 use iwarp::error::Error;
 use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
 use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::retire::{may_retire, Entry, Progress};
+use iwarp::retire::{may_retire, Entry, Progress, Rule, Sent};
 use iwarp::tx_owner::{self, Action, Leave, Phase, Wake};
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ struct Sim {
     /// The next number expected to complete, and whether those are flushed already.
     completed: u32,
     flushed: bool,
-    /// Bytes handed to TCP and acknowledged, and what is known of that.
+    /// Bytes handed to TCP and acknowledged, as sequence numbers with all their bits, and what is known of that.
     sent: u64,
     acked: u64,
     progress: Progress,
@@ -49,9 +49,13 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (ird, ord) = (u16::from(input.u8() % 5), u16::from(input.u8() % 5));
     let start = input.u32();
-    let mut progress = Progress::new();
-    progress.handed(start.into());
-    progress.queued(0);
+    let rule = if start & 1 == 0 { Rule::Hsn } else { Rule::Eql };
+    let mut progress = Progress::new(rule);
+    progress.handed(start.into(), start);
+    progress.sent(Sent {
+        una: start,
+        next: start,
+    });
     let mut sim = Sim {
         state: State::Idle,
         connected: false,
@@ -112,10 +116,14 @@ impl Sim {
                     .min(self.sent)
                     .max(self.sent.saturating_sub(0x7fff_ffff));
                 let old = self.acked.saturating_sub(u64::from(input.u8()));
+                let old = old.max(self.sent.saturating_sub(0x7fff_ffff));
                 self.acked = self.acked.max(upto);
-                self.progress.queued((self.sent - self.acked) as u32);
-                self.progress
-                    .queued(u32::try_from(self.sent - old).unwrap_or(u32::MAX));
+                for una in [self.acked, old] {
+                    self.progress.sent(Sent {
+                        una: una as u32,
+                        next: self.sent as u32,
+                    });
+                }
                 self.retire();
             }
             6 => self.response(),
@@ -213,7 +221,7 @@ impl Sim {
                 self.reads.push_back(wr.id);
             }
             self.sent += u64::from(wr.len) + 20;
-            self.progress.handed(self.sent);
+            self.progress.handed(self.sent, self.sent as u32);
             let entry = Entry {
                 end: self.sent,
                 by_reference: wr.zero_copy && !wr.read,
