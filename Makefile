@@ -38,8 +38,9 @@ test: ## lints, host tests, then every case in the guests and on the sanitizer k
 	@scripts/test
 
 .PHONY: soak
-soak: modules sanitize-module race-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
+soak: modules sanitize-module race-module bench-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp
+	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse tx/posters link/loop pair/verbs
 
