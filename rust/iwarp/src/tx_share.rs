@@ -7,8 +7,9 @@
 //! send; what it sends beyond that, because FPDUs are not divided, is taken from its next turn. Who
 //! sends on the spot, without a mover, draws on the same account.
 
-/// Bytes that a turn adds.
-pub const QUANTUM: i32 = 64 * 1024;
+/// Bytes that a turn adds: a few messages of 64 KiB with their headers, so that not each of them ends
+/// in the midst of a turn.
+pub const QUANTUM: i32 = 256 * 1024;
 
 /// The account of one queue pair. It counts only while others wait: alone it may send what it
 /// likes.

@@ -102,9 +102,11 @@ fn on_the_spot_is_no_more_than_by_turns() {
         let i = (n % 2) as usize;
         let budget = movers[i].share.turn(n);
         movers[i].send(budget);
-        for _ in 0..10 {
-            let budget = poster.share.direct(n, 2);
-            poster.send(budget.min(3000));
+        loop {
+            match poster.share.direct(n, 2) {
+                0 => break,
+                budget => poster.send(budget.min(3000)),
+            };
         }
     }
     for s in &movers {
