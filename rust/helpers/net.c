@@ -599,6 +599,11 @@ void siw_helper_sk_ack_now(struct sock *sk)
 		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
 }
 
+bool siw_helper_skb_has_frag_list(const struct sk_buff *skb)
+{
+	return skb_has_frag_list(skb);
+}
+
 /*
  * MPA has no use for urgent data, and tcp_read_sock() never gets over it: the
  * stream would stand still for ever. It is marked before its data is queued.

@@ -66,17 +66,29 @@ unsafe fn by_kernel(crc: u32, data: NonNull<u8>, len: usize) -> u32 {
 ///
 /// As [`by_kernel`].
 unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
-    let whole = len - len % 8;
-    for at in (0..whole).step_by(8) {
-        // SAFETY: Eight bytes from there on are valid for reads, by the contract of this function.
-        let word = unsafe { data.add(at).cast::<u64>().read_unaligned() };
-        crc = add_word(crc, word);
+    // Volatile, because others may write.
+    let data = data.as_ptr().cast_const();
+    let head = data.align_offset(align_of::<u64>()).min(len);
+    let tail = len - (len - head) % size_of::<u64>();
+    for at in 0..head {
+        // SAFETY: Inside of what is valid for reads, by the contract of this function.
+        crc = add_byte(crc, unsafe { data.wrapping_add(at).read_volatile() });
     }
-    for at in whole..len {
-        // SAFETY: As above, one byte.
-        crc = add_byte(crc, unsafe { data.add(at).read() });
+    for at in (head..tail).step_by(size_of::<u64>()) {
+        let word = data.wrapping_add(at).cast::<u64>();
+        // SAFETY: As above, and aligned: `head` bytes lead to an aligned one, and each word to the next.
+        crc = add_word(crc, u64::from_le(unsafe { word.read_volatile() }));
+    }
+    for at in tail..len {
+        // SAFETY: As for the head.
+        crc = add_byte(crc, unsafe { data.wrapping_add(at).read_volatile() });
     }
     crc
+}
+
+/// Whether tables are used.
+pub(in crate::kapi) fn is_by_table() -> bool {
+    BY_TABLE.load(Relaxed)
 }
 
 /// A CRC32c in the making.
@@ -103,12 +115,17 @@ impl Crc32c {
     ///
     /// `data` must be valid for reads of `len` bytes. Others may write there at the same time.
     pub(in crate::kapi) unsafe fn update_at(&mut self, data: NonNull<u8>, len: usize) {
-        self.0 = match BY_TABLE.load(Relaxed) {
+        self.0 = match is_by_table() {
             // SAFETY: By the contract of this function.
             true => unsafe { by_table(self.0, data, len) },
             // SAFETY: By the contract of this function.
             false => unsafe { by_kernel(self.0, data, len) },
         };
+    }
+
+    /// Goes on with what `f` computes from the state so far.
+    pub(in crate::kapi) fn update_with(&mut self, f: impl FnOnce(u32) -> u32) {
+        self.0 = f(self.0);
     }
 
     /// Whether what it has gone over ended with the CRC of all before: then it is this, whatever that was.
