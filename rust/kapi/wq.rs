@@ -34,7 +34,7 @@ use kernel::{
 pub(crate) enum Kind {
     /// Anywhere, many at a time.
     Unbound,
-    /// On the CPU they were queued for, ahead of ordinary work.
+    /// On the CPU they were queued for.
     PerCpu,
 }
 
@@ -56,7 +56,7 @@ impl WorkQueue {
         might_sleep();
         let flags = match kind {
             Kind::Unbound => bindings::wq_flags_WQ_UNBOUND,
-            Kind::PerCpu => bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_HIGHPRI,
+            Kind::PerCpu => bindings::wq_flags_WQ_PERCPU,
         };
         let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: The name is valid for the duration of the call, which copies it.
