@@ -97,7 +97,7 @@ impl Sgl {
         Ok(())
     }
 
-    /// Takes the place of the current list: `len` bytes at `addr` of what was checked.
+    /// Takes the place of the current list: `len` bytes, not 0, at `addr` of what was checked.
     pub(crate) fn load_one(&mut self, mem: MemRef, addr: u64, len: u32) {
         self.clear();
         let [first, ..] = &mut self.pieces;

@@ -18,6 +18,7 @@ use crate::driver::tpt::entry::LastEntry;
 use crate::driver::{Params, QpObj};
 use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
 use crate::kapi::trace;
+use core::num::NonZero;
 use core::ops::Deref;
 use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
 use iwarp::error::{Error as IwarpError, WcStatus};
@@ -160,8 +161,8 @@ pub(super) struct TxCtx {
     stream: TxStream,
     /// The peer takes FPDUs of many segments.
     large: bool,
-    /// The smallest message that is sent by reference.
-    zcopy_min: u32,
+    /// The smallest message that is sent by reference, if any is.
+    zcopy_min: Option<NonZero<u32>>,
     /// The largest ULPDU now.
     mulpdu: u16,
     buf: TxBuf,
@@ -214,10 +215,7 @@ impl TxCtx {
             sock,
             stream,
             large: net.large_fpdus,
-            zcopy_min: match params.zcopy_min {
-                0 => u32::MAX,
-                min => min,
-            },
+            zcopy_min: NonZero::new(params.zcopy_min),
             mulpdu: mulpdu(0, net.tx_markers),
             buf: TxBuf::new(),
             current,
@@ -645,7 +643,7 @@ impl TxCtx {
                         };
                         let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
                             && !wr.fence
-                            && wr.bytes() < self.zcopy_min;
+                            && !self.is_large(wr.bytes());
                         if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
                             return self.begin_alone(qp, new);
                         }
@@ -681,9 +679,9 @@ impl TxCtx {
         }
         let begun = match op {
             SendOp::Send | SendOp::SendInv | SendOp::Write => {
-                let source = match self.wr.bytes() < self.zcopy_min {
-                    true => Ok(self.source()),
-                    false => self.source_of_large(qp, seq),
+                let source = match self.is_large(self.wr.bytes()) {
+                    true => self.source_of_large(qp, seq),
+                    false => Ok(self.source()),
                 };
                 source.map(|source| {
                     self.begin_send(source, Origin::Sq(seq));
@@ -774,8 +772,8 @@ impl TxCtx {
             .load(&list(qp, &self.wr), Right::LocalRead)
             .map_err(|error| error.during(AccessOp::Send))?;
         let len = self.wr.bytes();
-        let waits = len >= SHARED_ALONE || !self.wr.signalled || qp.sq.has_work();
-        if !waits || !self.can_share() {
+        let may_wait = len >= SHARED_ALONE || !self.wr.signalled || qp.sq.has_work();
+        if !may_wait || !self.can_share() {
             return Ok(Source::List { loaded: true });
         }
         qp.stream.retire.share(seq);
@@ -789,12 +787,18 @@ impl TxCtx {
     /// Their owner may write to them while they are read, so no CRC can be taken over them where they are. Nobody waits for the peer's
     /// acknowledgement: until it comes the pages are TCP's, too, whatever becomes of the region.
     fn source_of_response(&self, qp: &QpObj, len: u32) -> Source {
-        if len < self.zcopy_min || self.stream.crc() || !self.can_share() {
+        if !self.is_large(len) || self.stream.crc() || !self.can_share() {
             return Source::Response;
         }
         qp.stats.inc(Counter::ZcopyReads);
         qp.stats.add(Counter::ZcopyBytes, len.into());
         Source::Shared
+    }
+
+    /// Whether a message of that length is large enough to be sent by reference.
+    #[inline]
+    fn is_large(&self, len: u32) -> bool {
+        self.zcopy_min.is_some_and(|min| len >= min.get())
     }
 
     /// Whether what `sges` has may be sent by reference, and that pays if it is large.
