@@ -31,6 +31,30 @@ def refused(conn, code, *ulpdus, about=-1, read=False, **wrong):
     return term
 
 
+def revoked_midway(conn, mr, request):
+    """The region is deregistered when the answer to that has begun: it ends there, and the Terminate says where."""
+    asked = wire.ReadRequest(wire.Segment(request).data)
+    conn.send(request)
+    first = conn.segment()
+    assert (first.stag, first.to) == (asked.sink_stag, asked.sink_to) and not first.last, first
+    at = len(first.data)
+    # The device has filled what TCP takes.
+    mr.dereg()
+    while (segment := conn.segment()).opcode == wire.READ_RESPONSE:
+        assert segment.to == asked.sink_to + at and not segment.last, segment
+        assert segment.data == bytes([mr.fill]) * len(segment.data)
+        at += len(segment.data)
+    term = wire.Terminate(segment.data)
+    assert term.code == (0, 1, 0) and term.m and term.d and term.r, term
+    header = wire.Segment(term.ddp)
+    assert (header.qn, header.msn, header.mo, header.opcode) == (1, 1, 0, wire.READ_REQUEST), header
+    read = term.read
+    assert (read.sink_stag, read.sink_to, read.size) == (asked.sink_stag, asked.sink_to + at, asked.size - at), \
+        f"{term} after {at}"
+    assert (read.src_stag, read.src_to) == (asked.src_stag, asked.src_to + at), f"{term} after {at}"
+    assert conn.segment() is None
+
+
 def ended(conn):
     """The program is told that the connection is gone."""
     conn.event("DISCONNECTED")

@@ -9,12 +9,12 @@ import ctypes
 import mmap
 import tempfile
 import threading
-import time
 
 import verbs
 import wire
-from refusal import U32, U64, carries, ended, flushed, refused
+from refusal import U32, U64, carries, ended, flushed, refused, revoked_midway
 from rows import OWN, row
+from target import wait_until
 from verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ibv
 
 SINK = 0x5151  # an STag of the peer's
@@ -185,13 +185,6 @@ def revoked_mid_segment(t):
         assert mr.get() == placed == bytes([7]) * (half - 16) + bytes(1400 - half + 16)
 
 
-def wait_until(true, what):
-    limit = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < limit, f"not within 20 s: {what}"
-        time.sleep(0.001)
-
-
 @row("mem-revoked-under-fire", "RFC 5040 8.1.1",
      "No byte is placed once deregistering has returned, however fast the peer writes")
 def revoked_under_fire(t):
@@ -313,26 +306,8 @@ def read_rights(t):
 
 @row("mem-read-revoked", "RFC 5040 4.8", "A Read that dies half answered: the Terminate says how far it got")
 def read_revoked(t):
-    size = 4 << 20
-    mr, conn = t.mr(size, fill=9), t.passive()
-    conn.send(reading(mr, size))
-    first = conn.segment()
-    assert (first.stag, first.to) == (SINK, 0x1000) and not first.last, first
-    at = len(first.data)
-    # The device has filled what TCP takes.
-    mr.dereg()
-    while (segment := conn.segment()).opcode == wire.READ_RESPONSE:
-        assert segment.to == 0x1000 + at and not segment.last, segment
-        assert segment.data == bytes([9]) * len(segment.data)
-        at += len(segment.data)
-    term = wire.Terminate(segment.data)
-    assert term.code == (0, 1, 0) and term.m and term.d and term.r, term
-    header = wire.Segment(term.ddp)
-    assert (header.qn, header.msn, header.mo, header.opcode) == (1, 1, 0, wire.READ_REQUEST), header
-    read = term.read
-    assert (read.sink_stag, read.sink_to, read.size) == (SINK, 0x1000 + at, size - at), f"{term} after {at}"
-    assert (read.src_stag, read.src_to) == (mr.rkey, mr.addr + at), f"{term} after {at}"
-    assert conn.segment() is None
+    mr, conn = t.mr(4 << 20, fill=9), t.passive()
+    revoked_midway(conn, mr, reading(mr, mr.size))
 
 
 @row("mem-send-inv-stag", "RFC 5040 7.2",

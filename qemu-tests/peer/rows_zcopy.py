@@ -8,16 +8,16 @@ What a peer reads has no completion here, and may be written to while it is read
 
 import contextlib
 import fcntl
+import mmap
 import struct
 import subprocess
 import termios
-import time
 
 import verbs
 import wire
-from refusal import refused
+from refusal import refused, revoked_midway
 from rows import OWN, row
-from target import PATIENCE
+from target import wait_until
 from wire import CRC, ENHANCED
 
 LARGE = 0x08
@@ -187,13 +187,6 @@ def read(conn, msn, mr):
     conn.send(wire.read_request(msn, SINK, 0, SIZE, mr.rkey, mr.addr))
 
 
-def until(happened):
-    limit = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < limit, "the answer does not come"
-        time.sleep(0.01)
-
-
 def waiting(conn):
     """Bytes the peer has not taken."""
     return struct.unpack("i", fcntl.ioctl(conn.raw.sock, termios.FIONREAD, bytes(4)))[0]
@@ -205,7 +198,7 @@ def unheard(conn, mr):
     with netem("loss", "100%", near=True), by_reference(1, READS):
         before = counter("tx_bytes")
         read(conn, 1, mr)
-        until(lambda: counter("tx_bytes") - before > SIZE)
+        wait_until(lambda: counter("tx_bytes") - before > SIZE, "the answer is with TCP")
         yield
 
 
@@ -242,7 +235,7 @@ def zcopy_read_local(t):
     mr.put(pattern(5))
     with by_reference(1, READS):
         read(conn, 1, mr)
-        until(lambda: waiting(conn) > SIZE)
+        wait_until(lambda: waiting(conn) > SIZE, "the answer comes")
     mr.put(bytes(SIZE))
     answered(conn, 5)
 
@@ -254,8 +247,14 @@ def zcopy_read_dereg(t):
     mr.put(pattern(7))
     with unheard(conn, mr):
         mr.dereg()
+        # Only TCP has its pages now.
+        mr.memory.madvise(mmap.MADV_REMOVE)
     answered(conn, 7)
     refused(conn, (0, 1, 0), wire.read_request(2, SINK, 0, SIZE, mr.rkey, mr.addr), read=True)
+    conn, _ = read_flow(t)
+    large = t.mr(4 << 20, fill=9)
+    with by_reference(1, READS):
+        revoked_midway(conn, large, wire.read_request(1, SINK, 0, large.size, large.rkey, large.addr))
 
 
 @row("zcopy-read-reset", OWN, "the connection ends, in whatever way, with what is read in TCP's hands", OWN, params=NO_CRC)

@@ -43,6 +43,13 @@ class Setup:
             os.close(away)
 
 
+def wait_until(true, what):
+    limit = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < limit, f"not within {PATIENCE} s: {what}"
+        time.sleep(0.001)
+
+
 class Raw:
     """The peer's end of a connection: a socket, and how FPDUs look on it in either direction."""
 
