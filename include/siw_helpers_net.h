@@ -103,7 +103,7 @@ void siw_helper_sk_clear_nospace(struct sock *sk);
 void siw_helper_lock_sock(struct sock *sk);
 bool siw_helper_trylock_sock_bh(struct sock *sk);
 void siw_helper_unlock_sock_bh(struct sock *sk);
-bool siw_helper_skb_has_frag_list(const struct sk_buff *skb);
+bool siw_helper_skb_has_nested_list(const struct sk_buff *skb);
 bool siw_helper_sk_can_share(const struct sock *sk);
 int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len,
 			     bool more);

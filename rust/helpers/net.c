@@ -599,9 +599,14 @@ void siw_helper_sk_ack_now(struct sock *sk)
 		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
 }
 
-bool siw_helper_skb_has_frag_list(const struct sk_buff *skb)
+bool siw_helper_skb_has_nested_list(const struct sk_buff *skb)
 {
-	return skb_has_frag_list(skb);
+	const struct sk_buff *part;
+
+	skb_walk_frags(skb, part)
+		if (skb_has_frag_list(part))
+			return true;
+	return false;
 }
 
 /*

@@ -138,9 +138,9 @@ impl Skb<'_> {
             return Ok(());
         }
         // SAFETY: The buffer is valid by the type invariants.
-        let nested = unsafe { bindings::siw_helper_skb_has_frag_list(self.skb) };
+        let nested = || unsafe { bindings::siw_helper_skb_has_nested_list(self.skb) };
         // Of a list of buffers `skb_seq_read()` does not see what these have for lists in turn.
-        if nested || !is_by_table() {
+        if !is_by_table() || nested() {
             // CAST: Both fit, by the type invariants.
             crc.update_with(|crc| {
                 // SAFETY: The range is inside the valid buffer by the type invariants: the
