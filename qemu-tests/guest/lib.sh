@@ -161,6 +161,16 @@ listening() {
 # counter NAME: what the device counted of it so far.
 counter() { rdma statistic show link "$DEV/1" | sed -nE "s/.* $1 ([0-9]+).*/\\1/p"; }
 
+# on_the_spot N CMD...: during CMD the device sends N times at least, and no datamover more than a few times.
+on_the_spot() {
+	local least=$1 direct moved
+	direct=$(counter tx_direct) moved=$(counter mover_runs)
+	"${@:2}"
+	direct=$(($(counter tx_direct) - direct)) moved=$(($(counter mover_runs) - moved))
+	echo "$direct turns on the spot, $moved of datamovers"
+	[ $direct -ge "$least" ] && [ $((moved * 20)) -le "$least" ]
+}
+
 # sndbuf BYTES: of the connections to come; "auto" is the kernel's way. Every case begins with that.
 sndbuf() {
 	local least rest
