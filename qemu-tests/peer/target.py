@@ -44,6 +44,7 @@ class Setup:
 
 
 def wait_until(true, what):
+    """Looks again and again whether that is so; `what` says what was waited for."""
     limit = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < limit, f"not within {PATIENCE} s: {what}"
