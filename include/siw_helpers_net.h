@@ -98,6 +98,7 @@ u32 siw_helper_sk_snd_una(const struct sock *sk);
 int siw_helper_sk_space(const struct sock *sk);
 int siw_helper_sk_sndbuf(const struct sock *sk);
 int siw_helper_sk_wmem_queued(const struct sock *sk);
+bool siw_helper_sk_owned(const struct sock *sk);
 void siw_helper_sk_set_nospace(struct sock *sk);
 void siw_helper_sk_clear_nospace(struct sock *sk);
 void siw_helper_lock_sock(struct sock *sk);

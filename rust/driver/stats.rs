@@ -81,7 +81,7 @@ counters! {
     TxDirect = c"tx_direct",
     /// Transmissions a moment after the doorbell, with all that was posted by then.
     TxGathered = c"tx_gathered",
-    /// Those that a datamover had to go on with, or to begin.
+    /// Turns on the spot, also upon an ACK, that a datamover had to go on with, or to begin.
     TxDelegated = c"tx_delegated",
     /// Times a queue pair began to wait for send space.
     TxPaused = c"tx_paused",

@@ -484,6 +484,11 @@ int siw_helper_sk_wmem_queued(const struct sock *sk)
 	return READ_ONCE(sk->sk_wmem_queued);
 }
 
+bool siw_helper_sk_owned(const struct sock *sk)
+{
+	return sock_owned_by_user_nocheck(sk);
+}
+
 void siw_helper_sk_set_nospace(struct sock *sk)
 {
 	struct socket *sock = sk->sk_socket;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     kapi::{
         context, errno,
-        net::{RxSock, SockView, Socket, SocketEvents, TcpState},
+        net::{RxSock, SockView, Socket, SocketEvents, TcpState, TxSock},
         rdma::{CmEvent, CmId},
         sync::{
             Atomic,
@@ -228,10 +228,10 @@ impl SocketEvents for Hook {
         }
     }
 
-    fn write_space(&self, sk: &SockView) {
+    fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
         // The active side may send before the stream's data goes to the QP.
         match (self.0.stage(), self.0.qp.as_ref()) {
-            (Stage::Handshake | Stage::Stream, Some(qp)) => qp.tx_space(sk),
+            (Stage::Handshake | Stage::Stream, Some(qp)) => qp.tx_space(sk, tx),
             _ => sk.clear_nospace(),
         }
     }

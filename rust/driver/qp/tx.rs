@@ -16,7 +16,7 @@ use crate::driver::payload::{encode, encode_shared, Encoded, List, Sgl};
 use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::LastEntry;
 use crate::driver::{Params, QpObj};
-use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf};
+use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf, TxSock};
 use crate::kapi::trace;
 use core::num::NonZero;
 use core::ops::Deref;
@@ -61,6 +61,13 @@ pub(super) trait Wire: Deref<Target = SockView> {
 }
 
 impl Wire for LockedSock<'_> {
+    #[inline]
+    fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.send(buf, more)
+    }
+}
+
+impl Wire for TxSock<'_> {
     #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)

@@ -4,7 +4,7 @@
 //!
 //! TCP calls back into the driver from inside the driver's own send, so no spinlock can be held
 //! across it. Instead a queue pair has at most one owner at a time: the context that changed the
-//! word to `DIRECT` (a poster that sends at once) or `RUNNING` (a datamover). Everybody else leaves
+//! word to `DIRECT` (who sends at once) or `RUNNING` (a datamover). Everybody else leaves
 //! a note, the `KICK` bit, and goes on. The functions are pure; the caller loads the word, applies
 //! one of them and tries to store the result by compare-and-exchange, again with the fresh value
 //! until it succeeds, and then does the action.

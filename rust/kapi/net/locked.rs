@@ -301,6 +301,39 @@ impl Deref for RxSock<'_> {
     }
 }
 
+/// A socket that may be sent to, in [`write_space`](super::SocketEvents::write_space).
+pub(crate) struct TxSock<'a> {
+    view: SockView,
+    _call: PhantomData<&'a mut SockView>,
+}
+
+impl TxSock<'_> {
+    /// # Safety
+    ///
+    /// As [`SockView::new`]; and the caller is a `write_space` callback, and no process owns the socket.
+    pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
+        Self {
+            // SAFETY: By the contract of this function.
+            view: unsafe { SockView::new(sk) },
+            _call: PhantomData,
+        }
+    }
+
+    /// As [`LockedSock::send`].
+    #[inline]
+    pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.view.send(buf, more)
+    }
+}
+
+impl Deref for TxSock<'_> {
+    type Target = SockView;
+
+    fn deref(&self) -> &SockView {
+        &self.view
+    }
+}
+
 /// The argument of the read actor.
 struct Reader<F> {
     f: F,

@@ -44,7 +44,8 @@ pub(crate) use listener::{
 pub(crate) use locked::{
     LockedSock,
     RxSock,
-    SockView, //
+    SockView,
+    TxSock, //
 };
 pub(crate) use netdev::{
     arphrd,
