@@ -6,7 +6,7 @@
 # guest a, whose network namespace guest b enters for it: then TCP goes over lo, of which C siw makes no usable device.
 
 HALF=${BASH_SOURCE[1]}
-: "${BENCH_PARTS:=bw rate lat cpu sizes qps reg}"
+: "${BENCH_PARTS:=bw sleeping rate lat cpu sizes qps reg beside}"
 # With C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
@@ -16,7 +16,7 @@ QPS="1 16 256 1024"
 [ "$CONTENDER" != c-siw ] || QPS="1 16"
 
 # What takes long, or hardly varies, is measured in the first round only; a case that is run again has a numbered name.
-case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg' | xargs) ;; esac
+case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg|beside' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
 	: "${BENCH_SECONDS:=2}"
@@ -144,19 +144,45 @@ part_lat() {
 	done
 }
 
-qps() {
+# transfers OP N SIZE: with a program that sleeps until something is complete.
+transfers() {
 	# With C siw it is bounded, see serve, and many take a while to connect.
-	BOUND=100 two "qps-$1-$2" bench qps-serve "$A4" 18515 "$1" -- \
-		bench qps "$A4" 18515 "$1" "$2" $((BENCH_SECONDS * 1000))
+	BOUND=100 two "$part-$1-$2-$3" bench serve "$1" "$A4" 18515 "$2" -- \
+		bench "$1" "$A4" 18515 "$2" "$3" $((BENCH_SECONDS * 1000))
 }
 
 part_qps() {
 	local n
 	[ "$CONTENDER" != tcp ] || return 0
 	for n in $QPS; do
-		qps "$n" 65536
+		transfers write "$n" 65536
 		figures "/^(gbps|jain|memory) / { print \"qps-$n-\" \$1, \$2 }"
 	done
+}
+
+# What programs that do not poll get, as iperf3 does not.
+part_sleeping() {
+	local op size
+	case $CONTENDER in siw | siw-crc) ;; *) return 0 ;; esac
+	for op in write send read; do
+		for size in $BENCH_BW_SIZES; do
+			transfers $op 1 "$size"
+			figures "/^gbps / { print \"sleeping-$op-$size\", \$2 }"
+		done
+	done
+}
+
+part_beside() {
+	local stalled
+	[ "$CONTENDER" = siw ] || return 0
+	if [ "$GUEST" = a ]; then
+		"$TESTS/peer/stall.py" "$A4" 7474 &
+		stalled=$!
+		until_true 20 tcp_listens 7474
+	fi
+	two beside bench serve write "$A4" 18515 1 -- bench beside "$A4" 18515 7474 65536 $((BENCH_SECONDS * 500)) 8
+	[ "$GUEST" = b ] || kill $stalled
+	figures "/^(without|beside) / { print \"stalled-\" \$1, \$2 }"
 }
 
 # Nanoseconds a KiB. In one kernel both ends are counted in either.
@@ -166,7 +192,7 @@ part_cpu() {
 		tcp_cpu
 		return
 	}
-	qps 1 1048576
+	transfers write 1 1048576
 	if [ "$GUEST" = a ]; then
 		awk '$1 == "busy" { print $2 }' /tmp/server-out >"$OUT/busy"
 		signal "busy-$PLACE"

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""stall.py ADDRESS PORT: takes a connection, answers its MPA request, and then reads nothing until it is ended."""
+"""stall.py ADDRESS PORT: takes connections, answers their MPA requests, and then reads nothing until it is ended."""
 
-import signal
 import socket
 import sys
 
@@ -14,11 +13,13 @@ listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 listener.bind((sys.argv[1], int(sys.argv[2])))
 listener.listen()
-conn, _ = listener.accept()
-request = wire.Frame(conn.recv(20, socket.MSG_WAITALL))
-if request.length:
-    request.data = conn.recv(request.length, socket.MSG_WAITALL)
-enhanced = request.enhanced
-conn.sendall(wire.frame(wire.REPLY, wire.CRC | (wire.ENHANCED if enhanced else 0), request.revision,
-                        wire.depths(1, 1) if enhanced else b""))
-signal.pause()
+conns = []
+while True:
+    conn, _ = listener.accept()
+    conns.append(conn)
+    request = wire.Frame(conn.recv(20, socket.MSG_WAITALL))
+    if request.length:
+        request.data = conn.recv(request.length, socket.MSG_WAITALL)
+    enhanced = request.enhanced
+    conn.sendall(wire.frame(wire.REPLY, wire.CRC | (wire.ENHANCED if enhanced else 0), request.revision,
+                            wire.depths(1, 1) if enhanced else b""))

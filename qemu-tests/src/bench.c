@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What make bench measures and perftest does not:
- *   bench qps-serve ADDRESS PORT N        the other end of qps, for N queue pairs
- *   bench qps ADDRESS PORT N SIZE MS      Writes of SIZE over N queue pairs at a time, for MS milliseconds
+ *   bench serve OP ADDRESS PORT N         the other end of OP, for N queue pairs
+ *   bench OP ADDRESS PORT N SIZE MS       operations (write, send or read) of SIZE over N queue pairs at a time,
+ *                                         for MS milliseconds
+ *   bench beside ADDRESS PORT STALLED SIZE MS TIMES
+ *                                         TIMES over: Writes of SIZE over a queue pair (to "serve write") without, and
+ *                                         with one beside it whose peer, at the port STALLED, reads nothing
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region
  *   bench tcp-serve PORT                  the other end of tcp
  *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
@@ -11,6 +15,7 @@
  */
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -22,8 +27,14 @@
 #include "must.h"
 #include "times.h"
 
-#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 #define REGION (4 << 20)
+#define READS 32 /* at a time, of a queue pair */
+
+static const struct {
+	const char *name;
+	enum ibv_wr_opcode code;
+} ops[] = { { "write", IBV_WR_RDMA_WRITE }, { "send", IBV_WR_SEND }, { "read", IBV_WR_RDMA_READ } };
 
 /* What an accepting end tells a connecting one. */
 struct target {
@@ -42,11 +53,18 @@ static struct ibv_comp_channel *completions;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
+static enum ibv_wr_opcode op = IBV_WR_RDMA_WRITE;
 
-/* Writes that each of N queue pairs has posted. */
+/* Operations that each of N queue pairs has posted. */
 static int depth(int n)
 {
 	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
+}
+
+/* Receives that an accepting end has posted to each of N queue pairs: iWARP has no way to say "not yet". */
+static int receives(int n)
+{
+	return op != IBV_WR_SEND ? 1 : n < 4 ? 1024 / n : 256;
 }
 
 /* Seconds that the CPUs of this machine were not idle. */
@@ -115,24 +133,83 @@ static void make_shared(struct ibv_context *verbs, int n)
 		return;
 	must(!(pd = ibv_alloc_pd(verbs)));
 	must(!(completions = ibv_create_comp_channel(verbs)));
-	must(!(cq = ibv_create_cq(verbs, n * depth(n), NULL, completions, 0)));
+	must(!(cq = ibv_create_cq(verbs, n * (depth(n) + receives(n)), NULL, completions, 0)));
 	must(!(mr = ibv_reg_mr(pd, pages(REGION), REGION, RIGHTS)));
 }
 
-static void make_qp(struct rdma_cm_id *id, int n)
+static void make_qp(struct rdma_cm_id *id, int n, struct ibv_cq *other)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = depth(n), .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = depth(n), .max_recv_wr = receives(n), .max_send_sge = 1, .max_recv_sge = 1 },
 	};
 
-	make_shared(id->verbs, n);
-	init.send_cq = cq;
-	init.recv_cq = cq;
+	init.send_cq = other ? other : cq;
+	init.recv_cq = init.send_cq;
 	must(rdma_create_qp(id, pd, &init));
 }
 
-static void qps_serve(const char *host, const char *port, int n)
+static void post_receive(struct ibv_qp *qp, uint64_t number)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = REGION, .lkey = mr->lkey };
+	struct ibv_recv_wr *bad, wr = { .wr_id = number, .sg_list = &sge, .num_sge = 1 };
+
+	must(ibv_post_recv(qp, &wr, &bad));
+}
+
+static bool has_come(struct ibv_wc *wc)
+{
+	/* A receive that was flushed means that its peer has left. */
+	if (wc->status && wc->status != IBV_WC_WR_FLUSH_ERR)
+		die("receive: %s", ibv_wc_status_str(wc->status));
+	return !wc->status;
+}
+
+/* Takes what has come, until there is no more, and has the next completion be told. */
+static void receive_all(struct rdma_cm_id **ids)
+{
+	struct ibv_wc wcs[16];
+	bool armed = false;
+	struct ibv_cq *of;
+	void *context;
+	int got;
+
+	must(ibv_get_cq_event(completions, &of, &context));
+	ibv_ack_cq_events(of, 1);
+	for (;;) {
+		got = ibv_poll_cq(cq, 16, wcs);
+		for (int i = 0; i < got; i++)
+			if (has_come(&wcs[i]))
+				post_receive(ids[wcs[i].wr_id]->qp, wcs[i].wr_id);
+		if (got)
+			continue;
+		if (armed)
+			return;
+		must(ibv_req_notify_cq(cq, 0));
+		armed = true;
+	}
+}
+
+/* Until there is something new of the connection manager. */
+static struct rdma_cm_event *serve_until_event(struct rdma_cm_id **ids)
+{
+	struct rdma_cm_event *event;
+
+	for (;;) {
+		struct pollfd on[] = { { .fd = events->fd, .events = POLLIN },
+				       { .fd = completions ? completions->fd : -1, .events = POLLIN } };
+
+		must(poll(on, 2, -1) < 0);
+		if (on[1].revents)
+			receive_all(ids);
+		if (on[0].revents) {
+			must(rdma_get_cm_event(events, &event));
+			return event;
+		}
+	}
+}
+
+static void serve(const char *host, const char *port, int n)
 {
 	struct sockaddr_in sa = address_of(host, port);
 	struct rdma_cm_id *listener, *ids[n];
@@ -144,18 +221,23 @@ static void qps_serve(const char *host, const char *port, int n)
 	must(rdma_bind_addr(listener, (struct sockaddr *)&sa));
 	must(rdma_listen(listener, 128));
 	while (gone < n) {
-		must(rdma_get_cm_event(events, &event));
+		event = serve_until_event(ids);
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && made < n) {
 			struct rdma_cm_id *id = event->id;
 			struct target target;
 			struct rdma_conn_param param = {
 				.private_data = &target, .private_data_len = sizeof(target),
-				.responder_resources = 1, .initiator_depth = 1,
+				.responder_resources = READS, .initiator_depth = 1,
 			};
 
-			make_qp(id, n);
+			make_shared(id->verbs, n);
+			make_qp(id, n, NULL);
 			target.address = (uintptr_t)mr->addr;
 			target.rkey = mr->rkey;
+			if (op == IBV_WR_SEND)
+				for (int i = 0; i < receives(n); i++)
+					post_receive(id->qp, made);
+			must(ibv_req_notify_cq(cq, 0));
 			ids[made++] = id;
 			must(rdma_accept(id, &param));
 		} else if (event->event == RDMA_CM_EVENT_ESTABLISHED) {
@@ -175,9 +257,10 @@ static void qps_serve(const char *host, const char *port, int n)
 	}
 }
 
-static void connect_one(struct conn *c, struct sockaddr_in *sa, int n)
+/* For N queue pairs in all, of which those that complete at OTHER, if there is such, are no part. */
+static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ibv_cq *other)
 {
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7 };
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = READS, .retry_count = 7 };
 	struct rdma_cm_event *event;
 
 	must(rdma_create_id(events, &c->id, NULL, RDMA_PS_TCP));
@@ -185,12 +268,13 @@ static void connect_one(struct conn *c, struct sockaddr_in *sa, int n)
 	rdma_ack_cm_event(await(RDMA_CM_EVENT_ADDR_RESOLVED));
 	must(rdma_resolve_route(c->id, 5000));
 	rdma_ack_cm_event(await(RDMA_CM_EVENT_ROUTE_RESOLVED));
-	make_qp(c->id, n);
+	make_shared(c->id->verbs, n);
+	make_qp(c->id, n, other);
 	must(rdma_connect(c->id, &param));
 	event = await(RDMA_CM_EVENT_ESTABLISHED);
-	if (event->param.conn.private_data_len < sizeof(c->to))
-		die("no private data");
-	memcpy(&c->to, event->param.conn.private_data, sizeof(c->to));
+	/* The one that reads nothing tells nothing either. */
+	if (event->param.conn.private_data_len >= sizeof(c->to))
+		memcpy(&c->to, event->param.conn.private_data, sizeof(c->to));
 	rdma_ack_cm_event(event);
 }
 
@@ -198,7 +282,7 @@ static void post(struct conn *c, uint64_t number, int size)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = size, .lkey = mr->lkey };
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = op,
 		.send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = { .remote_addr = c->to.address, .rkey = c->to.rkey },
 	};
@@ -215,7 +299,7 @@ static int reap(struct conn *conns, int size, bool again)
 		die("poll: %d", got);
 	for (int i = 0; i < got; i++) {
 		if (wcs[i].status)
-			die("Write: %s", ibv_wc_status_str(wcs[i].status));
+			die("%s", ibv_wc_status_str(wcs[i].status));
 		conns[wcs[i].wr_id].done++;
 		if (again)
 			post(&conns[wcs[i].wr_id], wcs[i].wr_id, size);
@@ -223,7 +307,7 @@ static int reap(struct conn *conns, int size, bool again)
 	return got;
 }
 
-/* At least one completion; a new Write takes the place of each, if there are to be more. */
+/* At least one completion; a new operation takes the place of each, if there are to be more. */
 static int next(struct conn *conns, int size, bool again)
 {
 	struct ibv_cq *of;
@@ -249,7 +333,7 @@ static void until(double end, struct conn *conns, int size)
 		next(conns, size, true);
 }
 
-static void qps(const char *host, const char *port, int n, int size, int ms)
+static void transfers(const char *host, const char *port, int n, int size, int ms)
 {
 	struct sockaddr_in sa = address_of(host, port);
 	struct conn *conns = calloc(n, sizeof(*conns));
@@ -261,7 +345,7 @@ static void qps(const char *host, const char *port, int n, int size, int ms)
 		/* What the first one needs, all share. */
 		if (i == 1)
 			memory = free_memory();
-		connect_one(&conns[i], &sa, n);
+		connect_one(&conns[i], &sa, n, NULL);
 	}
 	if (n > 1)
 		printf("memory %.0f\n", (memory - free_memory()) / (n - 1));
@@ -298,6 +382,49 @@ static void qps(const char *host, const char *port, int n, int size, int ms)
 		rdma_destroy_qp(conns[i].id);
 		rdma_destroy_id(conns[i].id);
 	}
+}
+
+/* Gigabits a second, of a queue pair that is busy. */
+static double speed(struct conn *c, int size, int ms)
+{
+	double start;
+
+	until(now() + ms / 4000.0, c, size);
+	c->done = 0;
+	start = now();
+	until(start + ms / 1000.0, c, size);
+	return c->done * size * 8e-9 / (now() - start);
+}
+
+static void beside(const char *host, const char *port, const char *stalled, int size, int ms, int times)
+{
+	struct sockaddr_in sa = address_of(host, port), nowhere = address_of(host, stalled);
+	struct conn c = { 0 };
+	int outstanding = depth(1);
+
+	connect_one(&c, &sa, 1, NULL);
+	for (int i = 0; i < outstanding; i++)
+		post(&c, 0, size);
+	for (int t = 0; t < times; t++) {
+		double without = speed(&c, size, ms);
+		struct conn dead = { 0 };
+		struct ibv_cq *other;
+
+		must(!(other = ibv_create_cq(c.id->verbs, depth(1) + receives(1), NULL, NULL, 0)));
+		connect_one(&dead, &nowhere, 1, other);
+		for (int i = 0; i < depth(1); i++)
+			post(&dead, 0, size);
+		printf("without %.4f\nbeside %.4f\n", without, speed(&c, size, ms));
+		rdma_destroy_qp(dead.id);
+		rdma_destroy_id(dead.id);
+		must(ibv_destroy_cq(other));
+	}
+	while (outstanding > 0)
+		outstanding -= next(&c, size, false);
+	rdma_disconnect(c.id);
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_destroy_qp(c.id);
+	rdma_destroy_id(c.id);
 }
 
 static void reg(const char *device, size_t mib)
@@ -388,15 +515,27 @@ static void tcp(const char *host, const char *port, int size, int n)
 	print_times(took, n);
 }
 
+static bool is_op(const char *name)
+{
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+		if (!strcmp(name, ops[i].name)) {
+			op = ops[i].code;
+			return true;
+		}
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
 	events = rdma_create_event_channel();
-	if (!strcmp(what, "qps-serve") && argc == 5)
-		qps_serve(argv[2], argv[3], atoi(argv[4]));
-	else if (!strcmp(what, "qps") && argc == 7)
-		qps(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
+	if (!strcmp(what, "serve") && argc == 6 && is_op(argv[2]))
+		serve(argv[3], argv[4], atoi(argv[5]));
+	else if (is_op(what) && argc == 7)
+		transfers(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
+	else if (!strcmp(what, "beside") && argc == 8)
+		beside(argv[2], argv[3], argv[4], atoi(argv[5]), atoi(argv[6]), atoi(argv[7]));
 	else if (!strcmp(what, "reg") && argc == 4)
 		reg(argv[2], atoi(argv[3]));
 	else if (!strcmp(what, "tcp-serve") && argc == 3)
