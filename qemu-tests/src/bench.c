@@ -61,10 +61,13 @@ static int depth(int n)
 	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
 }
 
-/* Receives that an accepting end has posted to each of N queue pairs: iWARP has no way to say "not yet". */
+/*
+ * Receives that an accepting end has posted to each of N queue pairs: as many small messages as TCP keeps, because
+ * iWARP has no way to say "not yet".
+ */
 static int receives(int n)
 {
-	return op != IBV_WR_SEND ? 1 : n < 4 ? 1024 / n : 256;
+	return op != IBV_WR_SEND ? 1 : n < 16 ? 4096 / n : 256;
 }
 
 /* Seconds that the CPUs of this machine were not idle. */
