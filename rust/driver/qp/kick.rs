@@ -2,9 +2,9 @@
 
 //! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
 //!
-//! A user's doorbell, the arrival of a Read Request and that of the ACK that makes send space are served on the spot; kernel posters
-//! too, if the socket happens to be free; a turn that gets too long goes to a datamover. The doorbells of a user who posts small messages
-//! one after the other are served by a timer (`iwarp::tx_gather`).
+//! A user's doorbell and the arrival of a Read Request are served on the spot; that of an ACK that makes send space if no process owns the
+//! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
+//! a user who posts small messages one after the other are served by a timer (`iwarp::tx_gather`).
 
 use super::state::Phase;
 use super::tx::{TxCtx, Wire};

@@ -198,7 +198,7 @@ pub(super) struct TxCtx {
     pub(super) gather: Gather,
     /// What it may send while others wait.
     pub(super) share: Share,
-    /// The last run ended because TCP had no space.
+    /// The last run ended because TCP had no space, or too little for another turn.
     pub(super) paused: bool,
     /// Runs so far.
     pub(super) turns: u64,

@@ -41,7 +41,7 @@ pub enum Phase {
     Queued,
     /// A mover is sending.
     Running,
-    /// No owner: TCP has no space.
+    /// No owner: TCP has no space, or too little for a turn.
     PausedSpace,
     /// No owner: the work request at the head of the SQ has to wait for a Read or a registration.
     PausedBlocked,
@@ -157,8 +157,8 @@ pub const fn take(word: u32) -> Step {
 pub enum Leave {
     /// All work is done.
     Idle,
-    /// TCP has no space. Before this, the owner sets `SOCK_NOSPACE`, makes it visible and tests
-    /// again.
+    /// TCP has no space, or too little for a turn. Before this, the owner sets `SOCK_NOSPACE`, makes
+    /// it visible and tests again.
     Space,
     /// Only blocked work is left.
     Blocked,
