@@ -841,6 +841,54 @@ static void live_with_crowds(struct rng *r)
 
 static int seconds;
 
+/*
+ * What is posted after the end is flushed, also if another thread is just sending what was posted
+ * before: a consumer that waits for the last of its requests asks for no signal (ib_drain_sq()).
+ */
+static void test_drain(void)
+{
+	/* With headers less than what is encoded at once, as the driver looks for the end in between. */
+	enum { WRS = 700, LAST };
+	struct shape shape = usual;
+	time_t end = time(NULL) + seconds;
+	int rounds = 0;
+
+	shape.sends = LAST + 1;
+	shape.cqe = 2 * LAST;
+	do {
+		struct ibv_send_wr wr[WRS], *bad;
+		struct crowd c = { 0 };
+		struct ibv_sge sge;
+		pthread_t bell;
+		struct pair p;
+		struct ibv_wc wc;
+
+		connect_pair(&p, &shape, &usual);
+		settle(&p);
+		sge = (struct ibv_sge){ .addr = (uintptr_t)p.a.buf, .length = 64 };
+		for (int i = 0; i < WRS; i++)
+			wr[i] = (struct ibv_send_wr){
+				.wr_id = i, .next = i + 1 < WRS ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1,
+				.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE,
+				.wr.rdma = { .remote_addr = (uintptr_t)p.b.buf, .rkey = p.b.mr->rkey },
+			};
+		c.e = &p.a;
+		must(pthread_create(&bell, NULL, ring_crowd, &c));
+		must(ibv_post_send(p.a.id->qp, wr, &bad));
+		to_error(&p.a);
+		must(post(&p.a, IBV_WR_RDMA_WRITE, LAST, 8, 0, p.b.mr));
+		do {
+			if (!next_wc(p.a.scq, &wc, WC_MS))
+				die("round %d: what was posted after the end does not complete", rounds);
+			expect(wc.status == IBV_WC_WR_FLUSH_ERR);
+		} while (wc.wr_id != LAST);
+		c.stop = true;
+		must(pthread_join(bell, NULL));
+		disconnect_pair(&p);
+	} while (++rounds < 10 || time(NULL) < end);
+	printf("exercised %d ends\n", rounds);
+}
+
 static void test_crowd(void)
 {
 	time_t seed = time(NULL), end = seed + seconds;
@@ -862,7 +910,7 @@ static const struct {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "overrun", test_overrun }, { "local", test_local },
 	{ "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers }, { "limits", test_limits },
-	{ "crowd", test_crowd },
+	{ "crowd", test_crowd }, { "drain", test_drain },
 };
 
 int main(int argc, char **argv)

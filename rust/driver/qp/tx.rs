@@ -648,8 +648,11 @@ impl TxCtx {
                             bytes: 0,
                             signalled: wr.signalled,
                         };
+                        // It may have been posted after the QP was told to end: then it is for the flush, which finds it in the FIFO.
+                        let ends = qp.phase() != Phase::Rts;
                         let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
                             && !wr.fence
+                            && !ends
                             && !self.is_large(wr.bytes());
                         if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
                             return self.begin_alone(qp, new);
@@ -659,6 +662,9 @@ impl TxCtx {
                         let Some(seq) = qp.stream.retire.push(new) else {
                             return Next::Crowded;
                         };
+                        if ends {
+                            return Next::Broken;
+                        }
                         seq
                     }
                     Err(bad) => {
