@@ -425,6 +425,13 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def splat(path):
+    """The first report of a kernel's log."""
+    lines = text_of(path).splitlines()
+    first = next((i for i, line in enumerate(lines) if SPLAT.search(line)), len(lines))
+    return lines[first:first + 40]
+
+
 def bad_lines(path, harmless, worst_level=4):
     """Lines of a raw kernel log that a healthy guest does not have."""
     found = []
@@ -526,9 +533,8 @@ def run_case(guests, case):
         failed(str(e))
         guests.splats += 1
         for path in guests.consoles():
-            lines = text_of(path).splitlines()
-            first = next((i for i, line in enumerate(lines) if SPLAT.search(line)), max(0, len(lines) - 40))
-            why.extend(f"    {os.path.basename(path)}: {line}" for line in lines[first:first + 40] if line.strip())
+            lines = splat(path) or text_of(path).splitlines()[-40:]
+            why.extend(f"    {os.path.basename(path)}: {line}" for line in lines if line.strip())
         fit = False
 
     for g in guests.kernels:
@@ -538,6 +544,8 @@ def run_case(guests, case):
         if lines:
             failed(f"guest {g}: the kernel complained ({len(lines)} lines):")
             why.extend("    " + line for line in lines[:12])
+            # What it was doing is told with no weight of its own.
+            why.extend("      " + line for line in splat(f"{folder}/dmesg.{g}"))
             # After an oops or a stuck task nothing later could be trusted.
             fit = fit and not any(BAD.search(line) for line in lines)
             skipped = False
