@@ -120,6 +120,10 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         // The core hears it from us and must hear nothing else; the QP stays as it is.
         ep.end_socket(&mut inner, End::Reset);
         ep.retire();
+        // Who has told the QP to end meanwhile has left the flush to its connection.
+        if let Some(qp) = ep.qp.as_ref().filter(|qp| qp.phase() >= Phase::Terminating) {
+            qp.abandon();
+        }
         return Err(e);
     }
     ep.dev.stats.inc(Counter::ActiveConnects);
