@@ -9,7 +9,7 @@
 //! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
 //! the application has started over on another connection.
 
-use super::super::{stats::Counter, Siw};
+use super::super::{qp::state::Phase, stats::Counter, Siw};
 use super::{
     endpoint::{shown, Endpoint, Handshake, Inner, Owed, Stage, State},
     Step,
@@ -174,6 +174,10 @@ impl Endpoint {
         if self.teardown_asked().is_none() {
             if self.leave_alone(inner) {
                 return true;
+            }
+            // Before a consumer can see that the QP is dead.
+            if let Some(qp) = self.qp.as_ref() {
+                qp.advance(Phase::Terminating);
             }
             self.step_qp(event);
             let how = match event {

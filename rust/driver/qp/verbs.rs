@@ -188,7 +188,7 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
     } else {
         return Ok(());
     };
-    if state == State::Error {
+    if state == State::Error || actions.contains(Actions::ABORT) {
         // What is posted from now on is accepted and flushed with the rest.
         qp.advance(Phase::Terminating);
         if let Some(pair) = waits {
