@@ -88,7 +88,7 @@ impl QpObj {
                 return;
             }
             // Not yet connected, or on its way out: the start or the flush will find them.
-            Phase::Idle | Phase::Closing | Phase::Terminating => return,
+            Phase::Idle | Phase::Terminating => return,
         }
         if matches!(who, Kick::Poster) && self.stream.gathers.load(Relaxed) {
             return self.kick_later();

@@ -33,8 +33,6 @@ pub(crate) enum Phase {
     Rts,
     /// The peer is gone, which matters to the next one who posts.
     Alone,
-    /// We or the peer close in order; nothing new is sent.
-    Closing,
     /// The stream is being torn down.
     Terminating,
     /// The stream is dead: what is posted is flushed.
@@ -48,8 +46,7 @@ impl Phase {
             1 => Self::Connecting,
             2 => Self::Rts,
             3 => Self::Alone,
-            4 => Self::Closing,
-            5 => Self::Terminating,
+            4 => Self::Terminating,
             _ => Self::Error,
         }
     }

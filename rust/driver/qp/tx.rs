@@ -663,6 +663,8 @@ impl TxCtx {
                             return Next::Crowded;
                         };
                         if ends {
+                            // Let go of before it completes.
+                            self.wr.reg = None;
                             return Next::Broken;
                         }
                         seq
