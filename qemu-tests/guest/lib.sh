@@ -28,6 +28,7 @@ network_up() {
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 	tc qdisc del dev eth0 root 2>/dev/null || true
+	tc qdisc del dev eth0 clsact 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
 	sndbuf auto
 	[ ! -e /run/offloads ] || {
