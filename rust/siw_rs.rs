@@ -8,6 +8,8 @@
 
 use kernel::prelude::*;
 
+use kapi::version::param;
+
 mod driver;
 mod kapi;
 
@@ -53,12 +55,12 @@ struct Module {
 impl kernel::Module for Module {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let params = driver::Params::new(
-            *module_parameters::crc.value(),
-            *module_parameters::mpa_rev.value(),
-            *module_parameters::peer_to_peer.value(),
-            *module_parameters::large_fpdus.value(),
-            *module_parameters::zcopy_min.value(),
-            *module_parameters::eql.value(),
+            param(module_parameters::crc.value()),
+            param(module_parameters::mpa_rev.value()),
+            param(module_parameters::peer_to_peer.value()),
+            param(module_parameters::large_fpdus.value()),
+            param(module_parameters::zcopy_min.value()),
+            param(module_parameters::eql.value()),
         )?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

@@ -13,7 +13,7 @@ use crate::driver::QpObj;
 use crate::driver::QpRef;
 use crate::kapi::context;
 use crate::kapi::net::{RxSock, SockView, TxSock};
-use crate::kapi::sync::SpinLockIrq;
+use crate::kapi::sync::{smp_mb, SpinLockIrq};
 use crate::kapi::timer::OnTimer;
 use crate::new_spinlock_irq;
 use iwarp::tx_gather;
@@ -21,7 +21,6 @@ use iwarp::tx_owner::{self, Action, Leave, Wake};
 use iwarp::tx_share::Share;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
-use kernel::sync::barrier::smp_mb;
 
 /// Bytes a turn may take if no other QP waits for one, in process context, and upon an ACK: turns of half the size then had 4 % less
 /// bandwidth.

@@ -4,6 +4,7 @@
 
 use super::Qp;
 use crate::driver::QpObj;
+use crate::kapi::sync::smp_mb;
 use iwarp::qp_fsm::{
     self,
     Actions,
@@ -13,12 +14,9 @@ use iwarp::qp_fsm::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
-        barrier::smp_mb, //
+    sync::atomic::{
+        Full,
+        Relaxed, //
     },
 };
 

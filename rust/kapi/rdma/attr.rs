@@ -13,14 +13,17 @@ use super::{
     },
     ops::Driver,
 };
-use crate::kapi::bindings::{
-    self,
-    ib_device_attr,
-    ib_port_attr,
-    ib_qp_attr,
-    ib_qp_cap,
-    ib_qp_init_attr,
-    ib_srq_attr, //
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_device_attr,
+        ib_port_attr,
+        ib_qp_attr,
+        ib_qp_cap,
+        ib_qp_init_attr,
+        ib_srq_attr, //
+    },
+    version::Count, //
 };
 
 /// Access rights of regions, windows and QPs.
@@ -80,11 +83,6 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_fast_reg_page_list_len: u32,
 }
 
-/// The core counts in `int`.
-fn int(n: u32) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
 impl DeviceAttr {
     pub(super) fn fill(&self, out: &mut ib_device_attr) {
         *out = pin_init::zeroed();
@@ -131,22 +129,22 @@ impl DeviceAttr {
         out.vendor_id = self.vendor_id;
         out.vendor_part_id = self.vendor_part_id;
         out.hw_ver = self.hw_ver;
-        out.max_qp = int(self.max_qp);
-        out.max_qp_wr = int(self.max_qp_wr);
-        out.max_send_sge = int(self.max_send_sge);
-        out.max_recv_sge = int(self.max_recv_sge);
-        out.max_sge_rd = int(self.max_sge_rd);
-        out.max_cq = int(self.max_cq);
-        out.max_cqe = int(self.max_cqe);
-        out.max_mr = int(self.max_mr);
-        out.max_pd = int(self.max_pd);
-        out.max_mw = int(self.max_mw);
-        out.max_srq = int(self.max_srq);
-        out.max_srq_wr = int(self.max_srq_wr);
-        out.max_srq_sge = int(self.max_srq_sge);
-        out.max_qp_rd_atom = int(self.max_qp_rd_atom);
-        out.max_qp_init_rd_atom = int(self.max_qp_init_rd_atom);
-        out.max_res_rd_atom = int(self.max_res_rd_atom);
+        out.max_qp = Count::at_most(self.max_qp);
+        out.max_qp_wr = Count::at_most(self.max_qp_wr);
+        out.max_send_sge = Count::at_most(self.max_send_sge);
+        out.max_recv_sge = Count::at_most(self.max_recv_sge);
+        out.max_sge_rd = Count::at_most(self.max_sge_rd);
+        out.max_cq = Count::at_most(self.max_cq);
+        out.max_cqe = Count::at_most(self.max_cqe);
+        out.max_mr = Count::at_most(self.max_mr);
+        out.max_pd = Count::at_most(self.max_pd);
+        out.max_mw = Count::at_most(self.max_mw);
+        out.max_srq = Count::at_most(self.max_srq);
+        out.max_srq_wr = Count::at_most(self.max_srq_wr);
+        out.max_srq_sge = Count::at_most(self.max_srq_sge);
+        out.max_qp_rd_atom = Count::at_most(self.max_qp_rd_atom);
+        out.max_qp_init_rd_atom = Count::at_most(self.max_qp_init_rd_atom);
+        out.max_res_rd_atom = Count::at_most(self.max_res_rd_atom);
         out.max_fast_reg_page_list_len = self.max_fast_reg_page_list_len;
     }
 }
@@ -194,7 +192,7 @@ impl PortAttr {
         };
         out.max_mtu = mtu_enum(self.max_mtu);
         out.active_mtu = mtu_enum(self.active_mtu);
-        out.gid_tbl_len = int(self.gid_tbl_len);
+        out.gid_tbl_len = Count::at_most(self.gid_tbl_len);
         out.max_msg_sz = self.max_msg_sz;
         out.active_speed = self.speed;
         out.active_width = self.width;
@@ -548,7 +546,7 @@ impl QpInfo {
         attr.cur_qp_state = attr.qp_state;
         self.cap.fill(&mut attr.cap);
         attr.path_mtu = mtu_enum(self.path_mtu);
-        attr.qp_access_flags = int(self.access);
+        attr.qp_access_flags = Count::at_most(self.access);
         attr.max_rd_atomic = self.max_rd_atomic;
         attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
         self.path.fill(attr);

@@ -33,7 +33,8 @@ use crate::kapi::{
         ib_device,
         rdma_stat_desc, //
     },
-    net::NetDev, //
+    net::NetDev,
+    version, //
 };
 
 /// The only port.
@@ -107,7 +108,7 @@ impl<D: Driver> Device<D> {
         }
         let this = dev.cast::<Self>();
         // SAFETY: The core allocated enough, and does not move it.
-        unsafe { data.__pinned_init(&raw mut (*this).data) }.inspect_err(|_| {
+        unsafe { version::init(data, &raw mut (*this).data) }.inspect_err(|_| {
             // SAFETY: Allocated above; there are no callbacks yet.
             unsafe { bindings::ib_dealloc_device(dev) };
         })?;

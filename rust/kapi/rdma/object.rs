@@ -41,14 +41,17 @@ use super::{
         Driver, //
     },
 };
-use crate::kapi::bindings::{
-    self,
-    ib_cq,
-    ib_device,
-    ib_pd,
-    ib_qp,
-    ib_srq,
-    ib_ucontext, //
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_cq,
+        ib_device,
+        ib_pd,
+        ib_qp,
+        ib_srq,
+        ib_ucontext, //
+    },
+    version, //
 };
 
 /// A C structure of the core that can carry a payload of `D`.
@@ -210,7 +213,7 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         let this = base.cast::<Self>();
         // SAFETY: `this` points to enough memory by the requirements of this function, and the
         // field is not in use yet. The memory does not move until the core frees it.
-        unsafe { data.__pinned_init(&raw mut (*this).data) }?;
+        unsafe { version::init(data, &raw mut (*this).data) }?;
         // SAFETY: As above.
         unsafe { (&raw mut (*this).refs).write(Atomic::new(1)) };
         // SAFETY: As above.
@@ -218,7 +221,7 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         // SAFETY: As above.
         unsafe { (&raw mut (*this).user).write(user) };
         // SAFETY: As above.
-        let Ok(()) = unsafe { Completion::new().__pinned_init(&raw mut (*this).idle) };
+        let Ok(()) = unsafe { version::init(Completion::new(), &raw mut (*this).idle) };
 
         // INVARIANT: All fields are initialised and the creation reference is held.
         // SAFETY: As just said.

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What differs between the kernel versions that this module builds for. `Kbuild` tells them
+//! apart: it sets `linux_since_7_3` from the version of the tree.
+
+use core::borrow::Borrow;
+
+use pin_init::PinInit;
+
+/// A full memory barrier between CPUs.
+#[cfg(linux_since_7_3)]
+pub(crate) fn smp_mb() {
+    use kernel::sync::barrier;
+
+    barrier::smp_mb(barrier::Full);
+}
+
+#[cfg(not(linux_since_7_3))]
+pub(crate) use kernel::sync::barrier::smp_mb;
+
+/// Runs `init` on `slot`.
+///
+/// # Safety
+///
+/// As for `PinInit::__init` of the crate `pin_init`: `slot` is valid for writes, is not touched
+/// after an error, and does not move until it is dropped.
+pub(super) unsafe fn init<T, E>(init: impl PinInit<T, E>, slot: *mut T) -> Result<(), E> {
+    #[cfg(linux_since_7_3)]
+    // SAFETY: By the requirements of this function.
+    return unsafe { init.__init(slot) };
+    #[cfg(not(linux_since_7_3))]
+    // SAFETY: By the requirements of this function.
+    return unsafe { init.__pinned_init(slot) };
+}
+
+/// The value of a module parameter. `ModuleParamAccess::value` returns a reference before Linux
+/// 7.3, and a copy since.
+pub(crate) fn param(value: impl Borrow<u32>) -> u32 {
+    *value.borrow()
+}
+
+/// An integer in which the core counts objects: `int` in `ib_device_attr` and `ib_port_attr`
+/// before Linux 7.3, `u32` in the former since.
+pub(super) trait Count {
+    /// The greatest number not above `n`.
+    fn at_most(n: u32) -> Self;
+}
+
+impl Count for i32 {
+    fn at_most(n: u32) -> Self {
+        Self::try_from(n).unwrap_or(Self::MAX)
+    }
+}
+
+impl Count for u32 {
+    fn at_most(n: u32) -> Self {
+        n
+    }
+}
