@@ -5,20 +5,19 @@
 MAKEFLAGS += --no-print-directory
 
 .PHONY: modules
-modules: ## build siw.ko for the stock Debian kernel; KDIR=... for another tree with Rust metadata
+modules: ## build siw.ko for a stock Debian kernel; KV=... for another than the default, as in all of these; KDIR=... for a tree of your own
 	+@scripts/kmake module modules
-	@cp build/module/siw.ko siw.ko
 
 .PHONY: sanitize-module
-sanitize-module: ## build the module for the sanitizer kernel, into build/sanitize
+sanitize-module: ## build the module for the sanitizer kernel
 	+@scripts/kmake sanitize modules
 
 .PHONY: race-module
-race-module: ## build the module for the kernel with several CPUs and lockdep, into build/race
+race-module: ## build the module for the kernel with several CPUs and lockdep
 	+@scripts/kmake race modules
 
 .PHONY: bench-module
-bench-module: ## build the module for the kernel that measures at native speed, into build/bench
+bench-module: ## build the module for the kernel that measures at native speed
 	+@scripts/kmake bench modules
 
 .PHONY: bench

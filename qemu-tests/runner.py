@@ -32,6 +32,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
 GUESTS = ("a", "b")
+RELEASE = os.environ.get("SIW_RELEASE", "")  # of the stock kernel
 KERNELS = ("stock", "sanitize", "race", "bench")
 CPUS = min(4, os.cpu_count())
 UML = {  # parameters of each User Mode Linux
@@ -250,7 +251,9 @@ class Guests:
                 "-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd",
                 "-append", append,
                 "-drive", f"file={self.image}/root.img,if=none,id=root,format=raw,readonly=on",
-                "-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci",
+                "-drive", f"file={self.image}/modules.img,if=none,id=modules,format=raw,readonly=on",
+                "-device", "virtio-blk-pci,drive=root", "-device", "virtio-blk-pci,drive=modules",
+                "-device", "virtio-rng-pci",
                 "-netdev", self.network.netdev(g), "-device", f"virtio-net-pci,netdev=net,mac={mac}",
                 "-virtfs", f"local,path={HERE},mount_tag=tests,security_model=none,readonly=on",
                 "-virtfs", f"local,path={self.out},mount_tag=out,security_model=none",
@@ -567,7 +570,7 @@ def prepare_out(out, cases, kernel):
                 f.write(f"export {name}={shlex.quote(os.environ[name])}\n")
     drivers = {d for c in cases for d in c.drivers}
     if "siw" in drivers:
-        ours = os.environ.get("SIW_KO", f"{TOP}/siw.ko" if kernel == "stock" else f"{TOP}/build/{kernel}/siw.ko")
+        ours = os.environ.get("SIW_KO", f"{TOP}/build/{RELEASE}/{'module' if kernel == 'stock' else kernel}/siw.ko")
         if not os.path.exists(ours):
             subprocess.run(["make", "-C", TOP, "modules" if kernel == "stock" else f"{kernel}-module"], check=True)
         shutil.copy(ours, f"{out}/mod/siw.ko")

@@ -12,14 +12,15 @@ SIW_CACHE=${SIW_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/siw}
 SIW_LOGS=$SIW_TOP/build/log
 SIW_LOG=$SIW_LOGS/$(basename "$0").log
 SIW_SUITE=trixie
+# The kernel that the caller wants.
+SIW_KV=${KV:-}
 # The compiler the stock kernel was built with; part of the recorded configuration.
 # shellcheck disable=SC2034 # for the scripts that source this
 SIW_CC=x86_64-linux-gnu-gcc-14
 
-# What is in the build root. A change here, or of the kernel pin, makes a new root.
+# What is in the build root. A change here makes a new root.
 SIW_ROOT_PACKAGES="gcc make rustc cargo rust-src rustfmt rust-clippy bindgen clang lld libclang-dev llvm
 flex bison bc libelf-dev libssl-dev pahole perl python3 kmod cpio xz-utils zstd shellcheck ca-certificates"
-SIW_KERNEL_PIN=$(cat "$SIW_TOP/scripts/kernel-version")
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -106,28 +107,95 @@ short_hash() { sha256sum | cut -c1-12; }
 # The directories of the cache, each keyed by what it was made from.
 siw_root_dir() {
 	local key
-	key=$(printf '%s\n' "2 $SIW_SUITE $SIW_KERNEL_PIN" "$SIW_ROOT_PACKAGES" | short_hash)
+	key=$(printf '%s\n' "3 $SIW_SUITE" "$SIW_ROOT_PACKAGES" | short_hash)
 	printf '%s\n' "$SIW_CACHE/root-$key"
 }
 
-# need_root: have the build root; sets ROOT, and KV, the kernel release we build for.
+# need_root: have the build root; sets ROOT.
 need_root() {
 	[ -n "${ROOT:-}" ] && return
 	ROOT=$(siw_root_dir)
 	is_cached "$ROOT" || "$SIW_TOP/scripts/toolchain" >/dev/null
-	KV=$(cat "$ROOT/etc/siw-kernel-version")
 }
 
-siw_kernel_dir() { printf '%s\n' "$SIW_CACHE/kernel-$KV-${ROOT##*-}"; }
+# The kernels on offer: a line "RELEASE PACKAGE-VERSION" for each that the archive has with its exact source,
+# newest first, those without Rust among them. As the archive was when something was last fetched from it.
+siw_offered() { cat "$ROOT/etc/siw-kernels"; }
 
-# need_kernel: have the kernel tree; sets S (its source) and O (its build directory).
+# Those known to work with this driver, newest first.
+siw_known() { cat "$SIW_TOP/scripts/known-kernels"; }
+
+refresh_offered() {
+	local kv version sources lock
+	exec {lock}>"$ROOT/etc/siw-kernels.lock"
+	flock "$lock"
+	in_root apt-get -q update
+	sources=$(in_root sh -c 'apt-cache madison $(apt-cache pkgnames linux-source-)')
+	while read -r kv version; do
+		! grep -qE "^ *linux-source-$(siw_series "$kv") \| ${version//+/\\+} " <<<"$sources" || echo "$kv $version"
+	done < <(in_root apt-cache pkgnames linux-headers- | grep -E '^linux-headers-[0-9.]+\+deb[0-9]+(-cloud|-rt)?-amd64$' |
+		in_root xargs -r apt-cache show --no-all-versions |
+		awk '/^Package: / { kv = substr($2, 15) } /^Version: / { print kv, $2 }') |
+		sort -rV >"$ROOT/etc/siw-kernels.new"
+	mv "$ROOT/etc/siw-kernels.new" "$ROOT/etc/siw-kernels"
+	exec {lock}>&-
+}
+
+# siw_series RELEASE: 7.3 for 7.3.4+deb13-amd64.
+siw_series() { sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$1"; }
+
+# need_release: choose a kernel. It is the one that KV in the environment names, or else the newest of the known
+# ones that the archive offers, or else, with none of them left, the newest on offer. Sets KV, its release, and
+# KVERSION, its package's version.
+need_release() {
+	local kv
+	[ -n "${KVERSION:-}" ] && return
+	need_root
+	if [ -n "$SIW_KV" ]; then
+		KV=$SIW_KV
+		KVERSION=$(siw_offered | awk -v kv="$KV" '$1 == kv { print $2 }')
+		[ -n "$KVERSION" ] || {
+			step "Looking for $KV in the archive" refresh_offered
+			KVERSION=$(siw_offered | awk -v kv="$KV" '$1 == kv { print $2 }')
+		}
+		[ -n "$KVERSION" ] || die "the archive has no kernel $KV with its source; it has:$(siw_offered |
+			awk '{ printf " %s", $1 }')"
+		return
+	fi
+	read -r KV KVERSION < <(
+		for kv in $(siw_known); do siw_offered | grep -F "$kv " || true; done
+		siw_offered | grep -E '^[0-9.]+\+deb[0-9]+-amd64 '
+	) || die "the archive offers no kernel"
+}
+
+# tell_release: say which kernel is used, if it is not the one that one would expect.
+tell_release() {
+	local newest
+	newest=$(siw_offered | awk '$1 ~ /[0-9]-amd64$/ { print $1; exit }')
+	if ! siw_known | grep -qxF "$(sed -E 's/-(cloud|rt)-/-/' <<<"$KV")"; then
+		say "==> $KV is not one of the kernels known to work (scripts/known-kernels)"
+	elif [ "$newest" != "$KV" ] && ! siw_known | grep -qxF "$newest"; then
+		say "==> Using $KV, the newest kernel known to work; the archive has $newest, too (KV=$newest tries it)"
+	fi
+}
+
+siw_kernel_key() { printf '%s' "$KVERSION ${ROOT##*-}" | short_hash; }
+siw_kernel_dir() { printf '%s\n' "$SIW_CACHE/kernel-$KV-$(siw_kernel_key)"; }
+
+# need_kernel: have the kernel tree; sets S (its source), O (its build directory) and STOCK (the kernel's packages).
 need_kernel() {
 	local dir
-	need_root
+	need_release
 	dir=$(siw_kernel_dir)
-	is_cached "$dir" || "$SIW_TOP/scripts/kernel" >/dev/null
+	is_cached "$dir" || {
+		"$SIW_TOP/scripts/kernel" >/dev/null
+		# The archive may have changed.
+		unset KVERSION
+		need_release
+		dir=$(siw_kernel_dir)
+	}
 	# shellcheck disable=SC2034 # for the scripts that source this
-	S=$dir/source O=$dir/build
+	S=$SIW_CACHE/source-$(siw_kernel_key) O=$dir/build STOCK=$dir/stock
 }
 
 # The same for the User Mode Linux kernels, which are made from the stock kernel's source: KIND is sanitize;
@@ -150,7 +218,7 @@ uml_config() {
 
 siw_uml_dir() {
 	# A change of how it is built, other than of its configuration, needs another number.
-	printf '%s\n' "$SIW_CACHE/$1-$KV-${ROOT##*-}-$( (echo 1; uml_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
+	printf '%s\n' "$SIW_CACHE/$1-$KV-$(siw_kernel_key)-$( (echo 1; uml_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
 }
 
 need_uml_kernel() {
@@ -231,15 +299,15 @@ is_cached() { [ -e "$1/.siw-complete" ]; }
 # its real name from the start, as a kernel build records its own path; a mark
 # tells that it is complete, and what an interrupted run left is thrown away.
 make_cached() {
-	local dir=$1
+	local dir=$1 lock
 	shift
 	is_cached "$dir" && return
 	[ "$(id -u)" -eq 0 ] || die "must be root to make $dir"
 	mkdir -p "$SIW_CACHE"
-	exec 9>"$dir.lock"
-	flock -n 9 || {
+	exec {lock}>"$dir.lock"
+	flock -n "$lock" || {
 		say "==> Waiting for another process that makes $(basename "$dir")"
-		flock 9
+		flock "$lock"
 	}
 	if ! is_cached "$dir"; then
 		rm -rf --one-file-system "$dir"
@@ -247,5 +315,5 @@ make_cached() {
 		"$@" "$dir"
 		touch "$dir/.siw-complete"
 	fi
-	exec 9>&-
+	exec {lock}>&-
 }

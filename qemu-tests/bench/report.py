@@ -151,8 +151,7 @@ def output(*cmd):
 def facts():
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         model = re.search(r"^model name\s*:\s*(.*)", f.read(), re.M)
-    with open(f"{TESTS}/../scripts/kernel-version") as f:
-        kernel = f.read().strip()
+    kernel = os.environ["SIW_RELEASE"]
     return [
         f"- {time.strftime('%Y-%m-%d')}, commit {output('git', 'rev-parse', '--short', 'HEAD')}",
         f"- {os.cpu_count()} CPUs, {model[1] if model else 'of a kind unknown'}; Linux {os.uname().release}",
