@@ -24,6 +24,10 @@ bench-module: ## build the module for the kernel that measures at native speed
 bench: modules bench-module ## measure against C siw, rxe and plain TCP; writes qemu-tests/BENCH.md (ROUNDS=3)
 	@qemu-tests/bench/run
 
+.PHONY: kernels
+kernels: ## build for every kernel on offer, and run a few cases on each; writes qemu-tests/KERNELS.md
+	@qemu-tests/kernels
+
 .PHONY: sanitize
 sanitize: sanitize-module ## the cases that fit one kernel, on the sanitizer kernel
 	@qemu-tests/run --kernel sanitize --all
@@ -69,6 +73,10 @@ checkpatch: ## the kernel's checkpatch over the C files
 .PHONY: shell-check
 shell-check: ## shellcheck over all shell scripts
 	@scripts/shell-check
+
+.PHONY: release-test
+release-test: ## which kernel is chosen, whatever the archive has
+	@scripts/release-test
 
 .PHONY: host-test
 host-test: ## the tests of rust/iwarp, on this machine

@@ -130,6 +130,7 @@ refresh_offered() {
 	exec {lock}>"$ROOT/etc/siw-kernels.lock"
 	flock "$lock"
 	in_root apt-get -q update
+	# shellcheck disable=SC2016 # expanded by the inner shell
 	sources=$(in_root sh -c 'apt-cache madison $(apt-cache pkgnames linux-source-)')
 	while read -r kv version; do
 		! grep -qE "^ *linux-source-$(siw_series "$kv") \| ${version//+/\\+} " <<<"$sources" || echo "$kv $version"
@@ -171,10 +172,10 @@ need_release() {
 # tell_release: say which kernel is used, if it is not the one that one would expect.
 tell_release() {
 	local newest
-	newest=$(siw_offered | awk '$1 ~ /[0-9]-amd64$/ { print $1; exit }')
-	if ! siw_known | grep -qxF "$(sed -E 's/-(cloud|rt)-/-/' <<<"$KV")"; then
+	newest=$(siw_offered | awk '$1 ~ /deb[0-9]+-amd64$/ && !n++ { print $1 }')
+	if ! grep -qxF "$(sed -E 's/-(cloud|rt)-/-/' <<<"$KV")" <<<"$(siw_known)"; then
 		say "==> $KV is not one of the kernels known to work (scripts/known-kernels)"
-	elif [ "$newest" != "$KV" ] && ! siw_known | grep -qxF "$newest"; then
+	elif [ "$newest" != "$KV" ] && ! grep -qxF "$newest" <<<"$(siw_known)"; then
 		say "==> Using $KV, the newest kernel known to work; the archive has $newest, too (KV=$newest tries it)"
 	fi
 }
