@@ -190,7 +190,7 @@ pub(crate) struct Device {
     /// Number of the device in the order of their coming.
     pub(crate) part_id: u32,
     /// Protection domains so far: gives each its number.
-    pub(crate) pds: Atomic<u32>,
+    pub(crate) pds: Atomic<u64>,
     /// Queue pairs so far, from a random start: gives each its number.
     next_qp: Atomic<u32>,
     /// First six bytes of GID 0.

@@ -33,7 +33,6 @@ impl Pd {
 /// `alloc_pd`.
 pub(crate) fn alloc(dev: &IbDevice) -> Result<Pd> {
     Ok(Pd {
-        // Comes round after 2^32 domains; none lives that long.
         id: PdId(dev.pds.fetch_add(1, Relaxed)),
         counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
     })

@@ -11,8 +11,8 @@ mod place;
 
 pub(crate) use gather::{encode, encode_shared, Encoded};
 
-use crate::driver::device::Device;
 use crate::driver::tpt::entry::{LastEntry, MemRef};
+use crate::driver::QpObj;
 use crate::kapi::rdma::Sge;
 use iwarp::access::{Access, AccessError, Need, PdId};
 use iwarp::stag::Stag;
@@ -22,21 +22,18 @@ pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;
 
 /// A list that has not been looked at yet, and who wants to use it.
 pub(crate) struct List<'a> {
-    pub(crate) dev: &'a Device,
+    pub(crate) qp: &'a QpObj,
+    /// Its own, or that of the shared receive queue the list is from.
     pub(crate) pd: PdId,
-    pub(crate) qpn: u32,
     pub(crate) sges: &'a [Sge],
 }
 
 impl List<'_> {
     fn access(&self, sge: &Sge, need: Need) -> Access {
+        let (stag, len) = (Stag(sge.lkey), u64::from(sge.len));
         Access {
-            stag: Stag(sge.lkey),
-            to: sge.addr,
-            len: u64::from(sge.len),
-            need,
             pd: self.pd,
-            qp: self.qpn,
+            ..self.qp.access_to(stag, sge.addr, len, need)
         }
     }
 }
@@ -86,7 +83,7 @@ impl Sgl {
         for sge in used {
             let piece = pieces.next().ok_or(AccessError::Length)?;
             let access = list.access(sge, need);
-            let mem = list.dev.tpt.resolve(&access, &mut self.last)?;
+            let mem = list.qp.dev.tpt.resolve(&access, &mut self.last)?;
             self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
             *piece = Some(Piece {
                 mem,

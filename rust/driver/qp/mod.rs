@@ -26,7 +26,8 @@ use super::{
     device::Counted,
     stats::Stats,
     CqRef,
-    DeviceRef, //
+    DeviceRef,
+    QpObj, //
 };
 use crate::kapi::{
     rdma::{
@@ -39,8 +40,14 @@ use crate::kapi::{
     }, //
 };
 use iwarp::{
-    access::PdId,
-    qp_fsm::State, //
+    access::{
+        Access,
+        Consumer,
+        Need,
+        PdId, //
+    },
+    qp_fsm::State,
+    stag::Stag, //
 };
 use kernel::{
     prelude::*,
@@ -105,5 +112,24 @@ impl Qp {
     pub(crate) fn set_depths(&self, ird: u16, ord: u16) {
         self.depths
             .store(u32::from(ird) | u32::from(ord) << 16, Relaxed);
+    }
+}
+
+impl QpObj {
+    /// The use of `len` bytes at `to` of what `stag` names, by this queue pair.
+    #[inline]
+    pub(crate) fn access_to(&self, stag: Stag, to: u64, len: u64, need: Need) -> Access {
+        Access {
+            stag,
+            to,
+            len,
+            need,
+            pd: self.pd,
+            qp: self.qp_num(),
+            consumer: match self.is_user() {
+                true => Consumer::User,
+                false => Consumer::Kernel,
+            },
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::driver::QpObj;
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::{RxSock, Skb};
 use crate::kapi::{context, trace};
-use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
+use iwarp::access::{AccessError, AccessOp, Need as Right};
 use iwarp::error::{Error, Result, WcStatus};
 use iwarp::stag::Stag;
 use iwarp::stream_rx::{Event, Kind, Need, RxConfig, RxMachine, Segment};
@@ -258,9 +258,8 @@ impl RxCtx {
     ) -> Result<bool, AccessError> {
         // An SRQ has its own protection domain, so it comes with the element.
         let list = List {
-            dev: &qp.dev,
+            qp,
             pd: self.recv.pd,
-            qpn: qp.qp_num(),
             sges: self.recv.sges(),
         };
         if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
@@ -285,14 +284,7 @@ impl RxCtx {
         payload: Option<(&Skb<'_>, usize)>,
     ) -> Result<bool, AccessError> {
         let Tagged { stag, to } = tagged;
-        let access = Access {
-            stag,
-            to,
-            len: len as u64,
-            need: Right::RemoteWrite,
-            pd: qp.pd,
-            qp: qp.qp_num(),
-        };
+        let access = qp.access_to(stag, to, len as u64, Right::RemoteWrite);
         let tpt = &qp.dev.tpt;
         if let Some((skb, pos)) = payload {
             tpt.access(&access, &mut self.written, |memory, offset| {
@@ -398,14 +390,12 @@ impl RxCtx {
                 qp.dev
                     .tpt
                     .resolve(
-                        &Access {
-                            stag: read.source_stag,
-                            to: read.source_to,
-                            len: u64::from(len),
-                            need: Right::RemoteRead,
-                            pd: qp.pd,
-                            qp: qp.qp_num(),
-                        },
+                        &qp.access_to(
+                            read.source_stag,
+                            read.source_to,
+                            u64::from(len),
+                            Right::RemoteRead,
+                        ),
                         &mut self.read,
                     )
                     .map_err(|error| Error::Access {

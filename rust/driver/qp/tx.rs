@@ -20,7 +20,7 @@ use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf, TxSock};
 use crate::kapi::trace;
 use core::num::NonZero;
 use core::ops::Deref;
-use iwarp::access::{Access, AccessError, AccessOp, Need as Right};
+use iwarp::access::{AccessError, AccessOp, Need as Right};
 use iwarp::error::{Error as IwarpError, WcStatus};
 use iwarp::mpa::{rtr_message, Negotiated, RtrKind};
 use iwarp::read_credits::Gate;
@@ -829,14 +829,7 @@ impl TxCtx {
         let wr = &self.wr;
         let sge = wr.sges().first().copied().unwrap_or_default();
         let stag = Stag(sge.lkey);
-        let access = Access {
-            stag,
-            to: sge.addr,
-            len: u64::from(sge.len),
-            need: Right::LocalWrite,
-            pd: qp.pd,
-            qp: qp.qp_num(),
-        };
+        let access = qp.access_to(stag, sge.addr, u64::from(sge.len), Right::LocalWrite);
         let sink = match sge.len {
             0 => None,
             _ => Some(
@@ -925,9 +918,8 @@ impl TxCtx {
 /// The scatter/gather list of a work request.
 fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
     List {
-        dev: &qp.dev,
+        qp,
         pd: qp.pd,
-        qpn: qp.qp_num(),
         sges: wr.sges(),
     }
 }

@@ -76,8 +76,19 @@ impl Kind {
 }
 
 /// Identity of a protection domain; compared, never looked up.
+///
+/// A count of all domains so far: 64 bits of it do not come round, so no two domains are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PdId(pub u32);
+pub struct PdId(pub u64);
+
+/// Whose QP it is that makes an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consumer {
+    /// A program's: it may use what it has registered.
+    User,
+    /// A part of the kernel's, which answers for the addresses it uses.
+    Kernel,
+}
 
 /// A table entry as the checks see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +166,8 @@ pub struct Access {
     pub pd: PdId,
     /// Number of the QP.
     pub qp: u32,
+    /// Owner of the QP.
+    pub consumer: Consumer,
 }
 
 /// The rule an access breaks.
@@ -209,8 +222,14 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
         return Err(AccessError::NotValid);
     }
     let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
-    // Windows are for peers; the DMA region is for us.
-    if (region.kind.is_window() && !remote) || (region.kind == Kind::DmaMr && remote) {
+    let fits = match region.kind {
+        Kind::Mr | Kind::FastMr => true,
+        // The kernel's own, whatever PD is claimed: no peer's, and no program's.
+        Kind::DmaMr => !remote && access.consumer == Consumer::Kernel,
+        // Windows are for peers.
+        Kind::Mw1 | Kind::Mw2 => remote,
+    };
+    if !fits {
         return Err(AccessError::WrongKind);
     }
     check_owner(region, access.pd, access.qp)?;

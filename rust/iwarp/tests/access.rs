@@ -6,8 +6,8 @@ mod common;
 
 use common::{region, Rng, BASE, PD, QP};
 use iwarp::access::{
-    check, check_fast_reg, check_invalidate, Access, AccessError, AccessOp, FastReg, Invalidate,
-    Kind, Need, PdId, Region, Rights,
+    check, check_fast_reg, check_invalidate, Access, AccessError, AccessOp, Consumer, FastReg,
+    Invalidate, Kind, Need, PdId, Region, Rights,
 };
 use iwarp::error::{QpEvent, WcStatus};
 use iwarp::stag::Stag;
@@ -33,6 +33,14 @@ fn access(to: u64, len: u64, need: Need) -> Access {
         need,
         pd: PD,
         qp: QP,
+        consumer: Consumer::User,
+    }
+}
+
+fn by_kernel(to: u64, len: u64, need: Need) -> Access {
+    Access {
+        consumer: Consumer::Kernel,
+        ..access(to, len, need)
     }
 }
 
@@ -61,7 +69,8 @@ fn bounds_to_the_byte() {
         len: u64::MAX,
         ..good()
     };
-    let local = |region: &Region, to, len| check(Some(region), &access(to, len, Need::LocalWrite));
+    let local =
+        |region: &Region, to, len| check(Some(region), &by_kernel(to, len, Need::LocalWrite));
     assert_eq!(local(&dma, u64::MAX - 9, 9), Ok(u64::MAX - 9));
     assert_eq!(local(&dma, u64::MAX - 9, 10), Err(AccessError::Wrap));
     let last = Region {
@@ -193,10 +202,36 @@ fn kinds() {
                 Kind::DmaMr => !remote,
                 Kind::Mw1 | Kind::Mw2 => remote,
             };
-            let got = check(Some(&region), &access(BASE, 8, need));
+            let got = check(Some(&region), &by_kernel(BASE, 8, need));
             assert_eq!(got.is_ok(), allowed, "{kind:?} {need:?}");
         }
     }
+}
+
+/// A program that got at the kernel's PD, in whatever way, could still not name all of memory.
+#[test]
+fn all_of_memory_is_not_for_programs() {
+    let dma = Region {
+        kind: Kind::DmaMr,
+        base: 0,
+        len: u64::MAX,
+        rights: Rights(u32::MAX),
+        ..good()
+    };
+    for need in NEEDS {
+        let got = check(Some(&dma), &access(BASE, 8, need));
+        assert_eq!(got, Err(AccessError::WrongKind), "{need:?}");
+    }
+}
+
+/// Two domains whose numbers differ by 2^32 are two.
+#[test]
+fn domains_do_not_come_round() {
+    let other = Access {
+        pd: PdId(PD.0 + (1 << 32)),
+        ..access(BASE, 8, Need::LocalRead)
+    };
+    assert_eq!(check(Some(&good()), &other), Err(AccessError::WrongPd));
 }
 
 #[test]

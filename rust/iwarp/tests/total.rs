@@ -8,7 +8,8 @@ mod common;
 
 use common::{crc32c, header, region, send, Receiver, Rng, BASE};
 use iwarp::access::{
-    check, check_invalidate, Access, AccessError, AccessOp, Kind, Need, PdId, Region, Rights,
+    check, check_invalidate, Access, AccessError, AccessOp, Consumer, Kind, Need, PdId, Region,
+    Rights,
 };
 use iwarp::error::{Error, MpaError, TermCode};
 use iwarp::mpa::{Config, Initiator, Responder, Revision, RtrSet, MAX_FRAME};
@@ -311,7 +312,7 @@ fn accesses() {
             stag: Stag(small(1024) as u32),
             kind: kinds[(small(5) % 5) as usize],
             valid: small(2) % 4 != 0,
-            pd: PdId(small(2) as u32),
+            pd: PdId(small(2)),
             rights: Rights(small(64) as u32),
             base: small(64),
             len: small(64),
@@ -323,8 +324,9 @@ fn accesses() {
             to: small(64),
             len: small(64),
             need: needs[(small(5) % 5) as usize],
-            pd: PdId(small(2) as u32),
+            pd: PdId(small(2)),
             qp: small(2) as u32,
+            consumer: [Consumer::User, Consumer::Kernel][(small(2) % 2) as usize],
         };
         if let Ok(offset) = check(Some(&region), &access) {
             assert!(access.len == 0 || offset + access.len <= region.len);

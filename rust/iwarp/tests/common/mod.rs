@@ -4,7 +4,7 @@
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
-use iwarp::access::{check, Access, AccessOp, Need as Right, PdId, Region};
+use iwarp::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region};
 use iwarp::error::{Error, Result};
 use iwarp::stag::Stag;
 use iwarp::stream_rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
@@ -273,6 +273,7 @@ impl Receiver {
             need,
             pd: PD,
             qp: QP,
+            consumer: Consumer::User,
         };
         let entry = (stag.index() == self.region.stag.index()).then_some(&self.region);
         check(entry, &access).map_err(|error| error.during(op))

@@ -4,8 +4,8 @@
 
 use super::Input;
 use iwarp::access::{
-    check, check_fast_reg, check_invalidate, Access, AccessError, FastReg, Invalidate, Kind, Need,
-    PdId, Region, Rights,
+    check, check_fast_reg, check_invalidate, Access, AccessError, Consumer, FastReg, Invalidate,
+    Kind, Need, PdId, Region, Rights,
 };
 use iwarp::stag::Stag;
 
@@ -76,8 +76,13 @@ pub fn run(data: &[u8]) {
         to,
         len,
         need: NEEDS[input.below(5)],
-        pd: rarely(input, region.pd, PdId(6)),
+        pd: rarely(input, region.pd, PdId((1 << 32) + 5)),
         qp: rarely(input, 8, 9),
+        consumer: if input.flag() {
+            Consumer::Kernel
+        } else {
+            Consumer::User
+        },
     };
 
     let has = |bits: u32| region.rights.0 & bits != 0;
@@ -107,7 +112,7 @@ pub fn run(data: &[u8]) {
                 if window {
                     remote
                 } else {
-                    region.kind != Kind::DmaMr || !remote
+                    region.kind != Kind::DmaMr || (!remote && access.consumer == Consumer::Kernel)
                 },
                 AccessError::WrongKind,
             ),
@@ -130,7 +135,12 @@ pub fn run(data: &[u8]) {
     );
     // Of nothing, nothing may be asked (RFC 5041 7.1, RFC 5040 7.2).
     let expect = if len == 0 { Ok(0) } else { expect };
-    assert_eq!(check(Some(&region), &access), expect);
+    let allowed = check(Some(&region), &access);
+    assert_eq!(allowed, expect);
+    // Whatever else holds: all of memory is not for programs, nor for peers.
+    if len != 0 && region.kind == Kind::DmaMr && (remote || access.consumer == Consumer::User) {
+        assert!(allowed.is_err());
+    }
     let nobody = if len == 0 {
         Ok(0)
     } else {
