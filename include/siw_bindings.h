@@ -20,6 +20,7 @@
 #include <linux/random.h>
 #include <linux/rtnetlink.h>
 #include <linux/seq_file.h>
+#include <linux/siphash.h>
 #include <linux/skbuff.h>
 #include <linux/tcp.h>
 #include <linux/vmalloc.h>

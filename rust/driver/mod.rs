@@ -49,7 +49,7 @@ use crate::kapi::{
         Net,
         NetdevNotifier, //
     },
-    random,
+    random::SipHash,
     rdma::{
         self,
         DriverRegistration,
@@ -58,18 +58,22 @@ use crate::kapi::{
         ReleaseQueue, //
     },
     slot,
-    sync::SpinLockIrq,
+    sync::Atomic,
     wq::{
         Kind,
         WorkQueue, //
     },
 };
-use iwarp::stag::StagGenerator;
+use iwarp::stag::{
+    Stag,
+    StagGenerator, //
+};
 use kernel::{
     debugfs::Dir,
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::Relaxed,
         Arc, //
     },
 };
@@ -100,11 +104,11 @@ pub(crate) type SrqObj = rdma::Srq<Siw>;
 pub(crate) type SrqRef = ARef<SrqObj>;
 
 /// What all devices share.
-#[pin_data]
 pub(crate) struct Shared {
     /// One for the module: STags of two devices never coincide.
-    #[pin]
-    pub(crate) stags: SpinLockIrq<StagGenerator>,
+    stags: StagGenerator<SipHash>,
+    /// How many it has made.
+    stags_made: Atomic<u64>,
     /// Connection management.
     pub(crate) cm: WorkQueue,
     /// The datamovers: transmission outside of the poster's context.
@@ -118,20 +122,28 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(module: &'static ThisModule, params: Params) -> Result<Arc<Self>> {
-        let seed = [random::u32(), random::u32(), random::u32(), random::u32()];
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let movers = datamover::Movers::new()?;
-        Arc::pin_init(
-            pin_init!(Self {
-                stags <- crate::new_spinlock_irq!(StagGenerator::new(seed), "siw_stags"),
-                cm,
-                movers,
-                debugfs: Dir::new(c"siw"),
-                module,
-                params,
-            }),
-            GFP_KERNEL,
-        )
+        let shared = Self {
+            stags: StagGenerator::new(SipHash::new()),
+            stags_made: Atomic::new(0),
+            cm,
+            movers,
+            debugfs: Dir::new(c"siw"),
+            module,
+            params,
+        };
+        Ok(Arc::new(shared, GFP_KERNEL)?)
+    }
+
+    /// A fresh STag; whether its index is in use is for the caller to find out. Any context.
+    pub(crate) fn draw_stag(&self) -> Stag {
+        loop {
+            // One number in 256 has no tag.
+            if let Some(stag) = self.stags.nth(self.stags_made.fetch_add(1, Relaxed)) {
+                return stag;
+            }
+        }
     }
 
     /// The module, for objects that must pin it.

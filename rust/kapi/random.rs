@@ -4,7 +4,11 @@
 //!
 //! C header: [`include/linux/random.h`](srctree/include/linux/random.h)
 
-use crate::kapi::bindings;
+use crate::kapi::bindings::{
+    self,
+    siphash_key_t, //
+};
+use iwarp::stag::Secret;
 
 /// Fills `buf` with random bytes. Any context.
 pub(crate) fn fill(buf: &mut [u8]) {
@@ -17,4 +21,27 @@ pub(crate) fn u32() -> u32 {
     let mut buf = [0; 4];
     fill(&mut buf);
     u32::from_ne_bytes(buf)
+}
+
+/// A pseudorandom function that nobody else knows: SipHash with a random key.
+///
+/// C header: [`include/linux/siphash.h`](srctree/include/linux/siphash.h)
+pub(crate) struct SipHash(siphash_key_t);
+
+impl SipHash {
+    /// One with a key of its own. Any context.
+    pub(crate) fn new() -> Self {
+        let word = || u64::from(u32()) << 32 | u64::from(u32());
+        Self(siphash_key_t {
+            key: [word(), word()],
+        })
+    }
+}
+
+impl Secret for SipHash {
+    /// Any context.
+    fn at(&self, [a, b]: [u64; 2]) -> u64 {
+        // SAFETY: The key is valid for reads.
+        unsafe { bindings::siphash_2u64(a, b, &self.0) }
+    }
 }

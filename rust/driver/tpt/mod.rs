@@ -39,8 +39,8 @@ use kernel::{
     sync::Arc, //
 };
 
-/// How often a drawn index may be taken already. At a million regions of 2^24 indexes a draw hits a
-/// taken one with p = 1/16.
+/// How often a drawn index may be taken already. Of a million regions that are all in one quarter of
+/// the 2^24 indexes, a draw hits one with p = 1/4.
 const DRAWS: usize = 64;
 
 /// The table of one device.
@@ -73,7 +73,7 @@ impl Tpt {
     ) -> Result<RcuArc<Entry>> {
         let mut free = None;
         for _ in 0..DRAWS {
-            let stag = self.shared.stags.lock().draw();
+            let stag = self.shared.draw_stag();
             // Only a hint: `insert()` below decides.
             if self.table.get(stag.index()).is_none() {
                 free = Some(stag);

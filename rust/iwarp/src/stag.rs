@@ -42,66 +42,54 @@ impl Stag {
     }
 }
 
-/// Makes tags a peer cannot guess and that do not come back soon.
+/// A pseudorandom function with a random key, made anew with each boot: who does not know the key
+/// cannot tell its values from random ones.
+pub trait Secret {
+    /// The value at a point.
+    fn at(&self, point: [u64; 2]) -> u64;
+}
+
+/// Makes tags that do not come back soon, and that nobody can guess, not even who has seen all those
+/// before.
 ///
-/// A counter goes through a keyed permutation of 24 bits for the index; the key is the number of
-/// rounds done so far plus a keyed offset of the index. So an index is not drawn twice within 2^24
-/// draws and a whole tag not within 255 * 2^24. Index 0 and key 0 are left out. One generator per
-/// module: tags of different devices then never coincide.
+/// The tags are numbered. A pass goes over a quarter of the indexes, in an order that no other pass
+/// has, so an index comes back after 3 * 2^22 numbers at the earliest. It has another key each time:
+/// the whole tag comes back after 255 * 2^24 numbers at the earliest. Index 0 and key 0 are left
+/// out. One generator per module: tags of different devices then never coincide.
 #[derive(Clone, Debug)]
-pub struct StagGenerator {
-    count: u64,
-    keys: [u32; 4],
+pub struct StagGenerator<S> {
+    secret: S,
 }
 
-impl StagGenerator {
-    /// `seed` must be random and secret; it stands for the boot in the tags.
-    pub const fn new(seed: [u32; 4]) -> Self {
-        Self {
-            count: 0,
-            keys: seed,
+impl<S: Secret> StagGenerator<S> {
+    /// What `secret` says stands for the boot in the tags.
+    pub const fn new(secret: S) -> Self {
+        Self { secret }
+    }
+
+    /// Tag number `n`; a few numbers have none. The caller goes on to the next number if the index
+    /// is in use.
+    pub fn nth(&self, n: u64) -> Option<Stag> {
+        let (pass, place) = (n >> 22, n & 0x3f_ffff);
+        let index = ((pass & 3) << 22) | self.permute(pass << 1, 11, place);
+        // The keys of an index come in an order of its own, and in another one after all 256.
+        let order = ((n >> 32) << 25) | (index << 1) | 1;
+        let key = self.permute(order, 4, (n >> 24) & 0xff);
+        let ([.., a, b, c], [.., key]) = (index.to_be_bytes(), key.to_be_bytes());
+        (index != 0 && key != 0).then_some(Stag(u32::from_be_bytes([a, b, c, key])))
+    }
+
+    /// A Feistel network over two halves of `bits` bits: a bijection whatever the secret says. Each
+    /// `order` has one of its own.
+    fn permute(&self, order: u64, bits: u32, value: u64) -> u64 {
+        /// As many as NIST SP 800-38G has for numbers as small as these.
+        const ROUNDS: u64 = 10;
+        let mask = !u64::MAX.wrapping_shl(bits);
+        let (mut left, mut right) = (value.wrapping_shr(bits) & mask, value & mask);
+        for round in 0..ROUNDS {
+            let point = [order, (round << 32) | right];
+            (left, right) = (right, left ^ (self.secret.at(point) & mask));
         }
+        left.wrapping_shl(bits) | right
     }
-
-    /// The next tag. The caller draws again if the index is in use.
-    pub fn draw(&mut self) -> Stag {
-        loop {
-            let count = self.count;
-            self.count = count.wrapping_add(1);
-            let [_, _, _, _, _, a, b, c] = count.to_be_bytes();
-            let index = self.permute(u32::from_be_bytes([0, a, b, c]));
-            let [_, _, _, _, round, ..] = count.to_be_bytes();
-            let key = round.wrapping_add(self.offset(index));
-            // One index and one key in 256 are skipped, so this ends.
-            if let (Some(stag), true) = (Stag::new(index, key), key != 0) {
-                return stag;
-            }
-        }
-    }
-
-    /// Four Feistel rounds over two halves of 12 bits: a bijection on 24 bits whatever the round
-    /// function.
-    fn permute(&self, value: u32) -> u32 {
-        let (mut left, mut right) = ((value >> 12) & 0xfff, value & 0xfff);
-        for key in self.keys {
-            (left, right) = (right, left ^ (mix(right ^ key) & 0xfff));
-        }
-        (left << 12) | right
-    }
-
-    fn offset(&self, index: u32) -> u8 {
-        let [a, b, ..] = self.keys;
-        let [offset, ..] = mix(mix(index ^ a) ^ b).to_be_bytes();
-        offset
-    }
-}
-
-/// A fixed mixing function of 32 bits (xorshift and odd multipliers).
-const fn mix(value: u32) -> u32 {
-    let mut v = value;
-    v ^= v >> 16;
-    v = v.wrapping_mul(0x7feb_352d);
-    v ^= v >> 15;
-    v = v.wrapping_mul(0x846c_a68b);
-    v ^ (v >> 16)
 }

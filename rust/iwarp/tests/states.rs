@@ -4,12 +4,13 @@
 
 mod common;
 
-use common::Rng;
+use common::{tags, Boot, Rng};
 use iwarp::error::Error;
 use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
 use iwarp::read_credits::{Gate, ReadCredits};
 use iwarp::retire::{may_retire, Entry, Progress, Rule, Sent};
-use iwarp::stag::{Stag, StagGenerator};
+use iwarp::stag::{Secret, Stag, StagGenerator};
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 const STATES: [State; 6] = [
@@ -342,7 +343,7 @@ fn sequence_numbers() {
 }
 
 #[test]
-fn tags() {
+fn tags_apart_and_together() {
     assert_eq!(Stag::new(0, 1), None);
     assert_eq!(Stag::new(0x100_0000, 1), None);
     let stag = Stag::new(0xabcdef, 0x12).unwrap();
@@ -352,39 +353,110 @@ fn tags() {
     assert_eq!(Stag::RTR, Stag(1));
 }
 
+/// Says the same of everything.
+#[derive(Clone, Copy)]
+struct Constant(u64);
+
+impl Secret for Constant {
+    fn at(&self, _: [u64; 2]) -> u64 {
+        self.0
+    }
+}
+
 #[test]
 fn tags_do_not_come_back() {
-    for (seed, draws) in [
-        ([0; 4], 100_000),
-        ([u32::MAX; 4], 100_000),
-        ([1, 2, 3, 4], 2_000_000),
-    ] {
-        let mut generator = StagGenerator::new(seed);
+    fn check(tags: impl Iterator<Item = Stag>) {
         let mut seen = vec![false; 1 << 24];
-        for draw in 0..draws {
-            let stag = generator.draw();
+        for (nth, stag) in tags.enumerate() {
             assert!(stag.index() != 0 && stag.key() != 0);
             let slot = &mut seen[stag.index() as usize];
-            assert!(!*slot, "{stag:?} after {draw}");
+            assert!(!*slot, "{stag:?} after {nth}");
             *slot = true;
+        }
+    }
+    check(tags(Constant(0)).take(100_000));
+    check(tags(Constant(u64::MAX)).take(100_000));
+    check(tags(Boot(1)).take(1_000_000));
+}
+
+/// Nothing tells passes apart here, so a number and those 2^24 behind it have one index.
+#[test]
+fn an_index_has_all_keys() {
+    for secret in [0, 5, u64::MAX] {
+        let generator = StagGenerator::new(Constant(secret));
+        for place in [1, 77, 0x12_3456] {
+            let of_index: Vec<_> = (0..256)
+                .filter_map(|round| generator.nth(round << 24 | place))
+                .collect();
+            let keys: HashSet<_> = of_index.iter().map(|stag| stag.key()).collect();
+            assert_eq!(keys.len(), 255);
+            assert!(of_index
+                .iter()
+                .all(|stag| stag.index() == of_index[0].index()));
         }
     }
 }
 
 #[test]
 fn tags_of_two_boots() {
-    let draw = |seed| {
-        let mut generator = StagGenerator::new(seed);
-        (0..1000).map(|_| generator.draw()).collect::<HashSet<_>>()
-    };
-    let (a, b) = (draw([5, 6, 7, 8]), draw([5, 6, 7, 9]));
+    let draw = |boot| tags(Boot(boot)).take(1000).collect::<HashSet<_>>();
+    let (a, b) = (draw(5), draw(6));
     assert_eq!(a.len(), 1000);
     assert!(a.intersection(&b).count() <= 1);
     // Not in order, not even nearly.
-    let mut generator = StagGenerator::new([5, 6, 7, 8]);
-    let near = (0..1000)
-        .map(|_| generator.draw().index().abs_diff(generator.draw().index()))
-        .filter(|distance| *distance < 1000)
+    let near = tags(Boot(5))
+        .zip(tags(Boot(5)).skip(1))
+        .take(1000)
+        .filter(|(a, b)| a.index().abs_diff(b.index()) < 1000)
         .count();
     assert!(near < 10, "{near}");
+}
+
+/// What the tags so far do not tell is anything about the next one.
+///
+/// The secret is kept where they asked it and is another one elsewhere: the tags so far are the
+/// same, and the next one is any.
+#[test]
+fn a_tag_does_not_follow_from_those_before() {
+    /// Notes where it was asked, and says something else in other places if there is another.
+    struct Known<'a> {
+        asked: &'a RefCell<HashSet<[u64; 2]>>,
+        other: Option<Boot>,
+    }
+    impl Secret for Known<'_> {
+        fn at(&self, point: [u64; 2]) -> u64 {
+            let mut asked = self.asked.borrow_mut();
+            match self.other {
+                Some(other) if !asked.contains(&point) => other.at(point),
+                Some(_) => Boot(0).at(point),
+                None => {
+                    asked.insert(point);
+                    Boot(0).at(point)
+                }
+            }
+        }
+    }
+    const SEEN: usize = 1000;
+    let asked = RefCell::new(HashSet::new());
+    let seen = |other| {
+        let asked = &asked;
+        tags(Known { asked, other })
+    };
+    let before: Vec<_> = seen(None).take(SEEN).collect();
+    let mut next = HashSet::new();
+    let mut ones = [0; 32];
+    for boot in 1..=1000 {
+        let mut tags = seen(Some(Boot(boot)));
+        assert!(before.iter().all(|stag| Some(*stag) == tags.next()));
+        let stag = tags.next().unwrap();
+        next.insert(stag);
+        for (bit, ones) in ones.iter_mut().enumerate() {
+            *ones += stag.0 >> bit & 1;
+        }
+    }
+    assert!(next.len() > 990, "{}", next.len());
+    // All bits but the two that say which quarter is used up.
+    for (bit, ones) in ones.iter().enumerate().take(30) {
+        assert!((400..600).contains(ones), "bit {bit}: {ones} of 1000");
+    }
 }

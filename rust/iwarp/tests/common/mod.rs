@@ -6,10 +6,11 @@
 
 use iwarp::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region};
 use iwarp::error::{Error, Result};
-use iwarp::stag::Stag;
+use iwarp::stag::{Secret, Stag, StagGenerator};
 use iwarp::stream_rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
 use iwarp::stream_tx::{Fpdu, Message, TxMessage, TxStream};
 use iwarp::wire::mpa::RtrSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What one byte does to a CRC32c (Castagnoli), bit by bit: the polynomial, and no table to get
 /// wrong.
@@ -140,6 +141,24 @@ pub struct Receiver {
     pub sends: Vec<Vec<u8>>,
     pub error: Option<Error>,
     crc: Vec<u8>,
+}
+
+/// A secret for tags: SipHash, as in the kernel, with a key that the tests choose.
+#[derive(Clone, Copy)]
+pub struct Boot(pub u64);
+
+impl Secret for Boot {
+    fn at(&self, point: [u64; 2]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.0, point).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The tags in their order.
+pub fn tags<S: Secret>(secret: S) -> impl Iterator<Item = Stag> {
+    let generator = StagGenerator::new(secret);
+    (0..).filter_map(move |n| generator.nth(n))
 }
 
 pub const PD: PdId = PdId(7);
