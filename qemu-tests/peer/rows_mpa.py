@@ -278,12 +278,13 @@ def mpa_reply_reserved(t):
 
 
 LARGE = 0x08
+LARGE_YES = 0x04
 
 
-@row("mpa-large", "RFC 5044 7.1.1", "large_fpdus=1: offered in a bit of the request that others ignore; FPDUs exceed a segment if it is in the reply, too",
+@row("mpa-large", "RFC 5044 7.1.1", "large_fpdus=1: offered in a bit of the request that others ignore; FPDUs exceed a segment if the reply says yes in another one",
      OWN, params="large_fpdus=1")
 def mpa_large(t):
-    for reply in (0, LARGE):
+    for reply in (0, LARGE_YES):
         conn = t.active(CRC | ENHANCED | reply)
         assert conn.frame.flags & 0x0f == LARGE, conn.frame
         large_out(conn, bool(reply))
@@ -291,12 +292,22 @@ def mpa_large(t):
         conn.id.destroy()
 
 
-@row("mpa-large-offered", "RFC 5044 7.1.1", "large_fpdus=1: the bit is in the reply if it is in the request, then FPDUs may exceed a segment",
+@row("mpa-large-echoed", "RFC 5044 7.1.1", "large_fpdus=1: a reply that keeps the reserved bits of the request, or sets all, does not agree: FPDUs fit a segment",
+     OWN, params="large_fpdus=1")
+def mpa_large_echoed(t):
+    for reply in (LARGE, 0x0f):
+        conn = t.active(CRC | ENHANCED | reply)
+        assert conn.frame.flags & 0x0f == LARGE, conn.frame
+        large_out(conn, False)
+        conn.id.destroy()
+
+
+@row("mpa-large-offered", "RFC 5044 7.1.1", "large_fpdus=1: the reply says yes in a bit of its own if the request offers it, then FPDUs may exceed a segment",
      OWN, params="large_fpdus=1")
 def mpa_large_offered(t):
-    for request in (0, LARGE):
+    for request, reply in ((0, 0), (LARGE, LARGE_YES)):
         conn = t.passive(CRC | ENHANCED | request)
-        assert conn.frame.flags & 0x0f == request, conn.frame
+        assert conn.frame.flags & 0x0f == reply, conn.frame
         conn.send(wire.write(1, 0))
         large_out(conn, bool(request))
         conn.id.destroy()

@@ -284,7 +284,6 @@ impl Initiator {
             reject: false,
             enhanced: self.enhanced(),
             large: self.config.large_fpdus,
-            res: 0,
             revision: self.config.revision.to_wire(),
             pd_len: 0,
         };
@@ -512,7 +511,6 @@ impl Responder {
             reject,
             enhanced: false,
             large: self.config.large_fpdus && request.large,
-            res: 0,
             revision: request.revision,
             pd_len: 0,
         }

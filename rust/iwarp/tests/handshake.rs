@@ -177,6 +177,7 @@ fn check_pair(active: Config, passive: Config) {
 #[test]
 fn large_fpdus() {
     const LARGE: u8 = 0x08;
+    const YES: u8 = 0x04;
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let active = Config {
             large_fpdus: ours,
@@ -196,11 +197,15 @@ fn large_fpdus() {
         assert_eq!(asks[16] & 0x0f, if ours { LARGE } else { 0 });
         answered(&mut responder, &asks, 1000).unwrap();
         let (mut says, _) = accept(&responder, 4, 4, &[]);
-        assert_eq!(says[16] & 0x0f, if ours && theirs { LARGE } else { 0 });
-        // A peer that sends back what it got, as the C driver does: it is not asked for if unwanted.
-        says[16] |= asks[16] & 0x0f;
+        assert_eq!(says[16] & 0x0f, if ours && theirs { YES } else { 0 });
+        // A peer that keeps the reserved bits of the request, as the C driver does, has not agreed.
+        says[16] = says[16] & 0xf0 | asks[16] & 0x0f;
         let established = accepted(asked(&mut initiator, &says, 1000));
-        assert_eq!(established.net.large_fpdus, ours);
+        assert!(!established.net.large_fpdus);
+        // Nor has one that sets all of them.
+        says[16] |= 0x0f;
+        let established = accepted(asked(&mut Initiator::new(active), &says, 1000));
+        assert!(!established.net.large_fpdus);
     }
 }
 
@@ -257,7 +262,6 @@ fn frame(kind: FrameKind, revision: u8, data: Option<Enhanced>, private: &[u8]) 
         reject: false,
         enhanced: false,
         large: false,
-        res: 0,
         revision,
         pd_len: 0,
     };

@@ -316,7 +316,6 @@ fn start_up_frames() {
         reject: false,
         enhanced: false,
         large: false,
-        res: 0,
         revision: 2,
         pd_len: 0,
     };
@@ -353,12 +352,21 @@ fn start_up_frames() {
         hex("4d504120494420526570204672616d65 e0 02 0000")
     );
 
-    // Reserved bits: kept when received, not an error, and zero when sent, but for the one that we use.
-    out[16] |= 0x0f;
-    let odd = Frame::parse(&out).unwrap();
-    assert_eq!((odd.large, odd.res), (true, 0x07));
-    assert_eq!(emit_frame(&odd, None, &[], &mut out), Ok(20));
-    assert_eq!(out[16], 0xe8);
+    // Reserved bits: no error when received, and zero when sent, but for one in each kind of frame. In a
+    // reply that one does not count beside the one of the request, as if all of them had been kept.
+    for bits in 0..16 {
+        for (kind, large, bit) in [
+            (FrameKind::Request, bits & 8 != 0, 8),
+            (FrameKind::Reply, bits & 0xc == 4, 4),
+        ] {
+            emit_frame(&Frame { kind, ..reply }, None, &[], &mut out).unwrap();
+            out[16] |= bits;
+            let odd = Frame::parse(&out).unwrap();
+            assert_eq!(odd.large, large, "{kind:?} {bits:#x}");
+            assert_eq!(emit_frame(&odd, None, &[], &mut out), Ok(20));
+            assert_eq!(out[16], if large { 0xe0 | bit } else { 0xe0 });
+        }
+    }
 
     out[3] ^= 1;
     assert_eq!(Frame::parse(&out), Err(MpaError::Key));

@@ -37,9 +37,11 @@ const FLAG_MARKERS: u8 = 0x80;
 const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
-/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning.
+/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning. In a request.
 const FLAG_LARGE: u8 = 0x08;
-const RES_MASK: u8 = 0x07;
+/// Reserved, too: yes, in a reply. Some peers make their reply of the request and keep its reserved
+/// bits, so it is another one, and it does not count if the request's is there with it.
+const FLAG_LARGE_YES: u8 = 0x04;
 
 /// Which of the two start-up frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +65,10 @@ pub struct Frame {
     pub reject: bool,
     /// S: the private data begins with [`Enhanced`].
     pub enhanced: bool,
-    /// The sender of the frame takes FPDUs of many TCP segments, and would like to send such. A bit
-    /// that others leave zero and do not check.
+    /// The sender of the frame takes FPDUs of many TCP segments, and would like to send such; in a
+    /// reply: as the peer does. Said in reserved bits, which others leave zero or as they got them,
+    /// and do not check.
     pub large: bool,
-    /// The other three reserved bits as received; zero when sent, and not to be checked.
-    pub res: u8,
     /// Revision of MPA.
     pub revision: u8,
     /// Bytes of private data that follow, enhanced data included.
@@ -100,26 +101,29 @@ impl Frame {
             crc: flags & FLAG_CRC != 0,
             reject: flags & FLAG_REJECT != 0,
             enhanced: flags & FLAG_ENHANCED != 0,
-            large: flags & FLAG_LARGE != 0,
-            res: flags & RES_MASK,
+            large: match kind {
+                FrameKind::Request => flags & FLAG_LARGE != 0,
+                FrameKind::Reply => flags & (FLAG_LARGE | FLAG_LARGE_YES) == FLAG_LARGE_YES,
+            },
             revision,
             pd_len,
         })
     }
 
-    /// Writes the fixed part and returns its length. The bits of `res` go out as zero.
+    /// Writes the fixed part and returns its length. Other reserved bits go out as zero.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+        let (key, large) = match self.kind {
+            FrameKind::Request => (&KEY_REQ, FLAG_LARGE),
+            FrameKind::Reply => (&KEY_REP, FLAG_LARGE_YES),
+        };
         let mut w = Writer::new(out);
-        w.put(match self.kind {
-            FrameKind::Request => &KEY_REQ,
-            FrameKind::Reply => &KEY_REP,
-        })?;
+        w.put(key)?;
         w.u8(flag(self.markers, FLAG_MARKERS)
             | flag(self.crc, FLAG_CRC)
             | flag(self.reject, FLAG_REJECT)
             | flag(self.enhanced, FLAG_ENHANCED)
-            | flag(self.large, FLAG_LARGE))?;
+            | flag(self.large, large))?;
         w.u8(self.revision)?;
         w.u16(self.pd_len)?;
         Ok(w.written())

@@ -177,21 +177,20 @@ fn frame(bytes: &[u8]) {
     let flags = bytes[16];
     assert_eq!(frame.kind, kind);
     assert_eq!(
-        [
-            frame.markers,
-            frame.crc,
-            frame.reject,
-            frame.enhanced,
-            frame.large
-        ],
-        [0x80, 0x40, 0x20, 0x10, 0x08].map(|bit| flags & bit != 0)
+        [frame.markers, frame.crc, frame.reject, frame.enhanced],
+        [0x80, 0x40, 0x20, 0x10].map(|bit| flags & bit != 0)
     );
-    assert_eq!((frame.res, frame.revision), (flags & 0x07, bytes[17]));
+    // One bit asks, another one alone says yes.
+    let (large, bit) = match kind {
+        FrameKind::Request => (flags & 0x08 != 0, 0x08),
+        FrameKind::Reply => (flags & 0x0c == 0x04, 0x04),
+    };
+    assert_eq!((frame.large, frame.revision), (large, bytes[17]));
     assert_eq!(u64::from(frame.pd_len), be(bytes, 18, 2));
     let mut out = [0; 600];
     assert_eq!(frame.emit(&mut out), Ok(20));
     assert_eq!(out[..16], bytes[..16]);
-    assert_eq!(out[16], flags & 0xf8);
+    assert_eq!(out[16], flags & 0xf0 | if large { bit } else { 0 });
     assert_eq!(out[17..20], bytes[17..20]);
     assert_eq!(frame.emit(&mut out[..19]), Err(Error::Buffer));
 
