@@ -7,6 +7,7 @@ use super::{
     QpObj, //
 };
 use crate::kapi::rdma::ObjTable;
+use iwarp::access::Kind;
 use kernel::{
     debugfs::{
         Dir,
@@ -90,6 +91,11 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
     tpt.for_each(|region| {
         if result.is_ok() {
+            // Those of the kernel's regions are its own addresses, which are nobody's business.
+            let base = match region.kind {
+                Kind::Mr => region.base,
+                _ => 0,
+            };
             result = writeln!(
                 f,
                 "{:#010x} {:?} {} {} {:#x} {:#x} {:#x}",
@@ -98,7 +104,7 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 u8::from(region.valid),
                 region.pd.0,
                 region.rights.0,
-                region.base,
+                base,
                 region.len,
             );
         }

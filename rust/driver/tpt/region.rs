@@ -254,11 +254,10 @@ pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> 
     mr.entry.shadow.fill(sg)
 }
 
-/// For `rdma resource show mr -dd`.
+/// For `rdma resource show mr -dd`, which anybody may ask: no address, be it the kernel's or another program's.
 pub(crate) fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
     let region = mr.entry.region();
     out.text(c"kind", fmt!("{:?}", region.kind))?;
     out.number(c"valid", region.valid.into())?;
-    out.hex(c"rights", region.rights.0.into())?;
-    out.hex(c"base", region.base)
+    out.hex(c"rights", region.rights.0.into())
 }
