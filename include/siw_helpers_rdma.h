@@ -26,6 +26,9 @@ struct nlattr *siw_helper_driver_nest(struct sk_buff *msg);
 void siw_helper_nest_end(struct sk_buff *msg, struct nlattr *table);
 void siw_helper_nest_cancel(struct sk_buff *msg, struct nlattr *table);
 
+/* Settings */
+bool siw_helper_net_admin(struct ib_device *dev);
+
 /* Connection manager */
 bool siw_helper_kthread(void);
 

@@ -4,10 +4,12 @@
  * of rust/helpers.c.
  */
 
+#include <linux/capability.h>
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/sysfs.h>
 #include <linux/vmalloc.h>
+#include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/iw_cm.h>
 #include <rdma/rdma_netlink.h>
@@ -74,6 +76,23 @@ static typeof(iw_create_cm_id) *const siw_iw_cm __used = iw_create_cm_id;
 bool siw_helper_kthread(void)
 {
 	return current->flags & PF_KTHREAD;
+}
+
+/* Settings */
+
+bool siw_helper_net_admin(struct ib_device *dev)
+{
+	struct net *net;
+	bool may;
+
+	rcu_read_lock();
+	net = maybe_get_net(read_pnet_rcu(&dev->coredev.rdma_net));
+	rcu_read_unlock();
+	if (!net)
+		return false;
+	may = ns_capable(net->user_ns, CAP_NET_ADMIN);
+	put_net(net);
+	return may;
 }
 
 /*

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers of a device that its administrator may change.
+//! Numbers of a device that the administrator of its network namespace may change.
 //!
 //! They are files in `/sys/class/infiniband/DEVICE/settings`, which is there in each network namespace that sees the device.
 //!
@@ -151,6 +151,11 @@ unsafe extern "C" fn store<D: Driver>(
 ) -> isize {
     // SAFETY: By the requirements of this function: sysfs waits for its callers before the device goes.
     let dev = unsafe { device_of::<D>(dev) };
+    // The mode of the file lets in whoever is root in the eyes of the file system, and nothing else.
+    // SAFETY: The device is registered.
+    if !unsafe { bindings::siw_helper_net_admin(dev.as_raw()) } {
+        return EPERM.to_errno() as isize;
+    }
     // SAFETY: As above.
     let file = unsafe { File::<D::Data>::from_attr(attr) };
     let mut value = 0;
