@@ -82,12 +82,14 @@ impl QpObj {
     }
 
     fn flush_all(&self) {
-        // What was in progress, the first time. It goes before the queues, and its memory is let go of.
+        // What was in progress, the first time. It goes before the queues. Its memory is let go of before it completes: who hears of a
+        // REG_MR may map the next list at once.
         let tx = self.stream.tx.take();
         let rx = self.stream.rx.take();
-        self.retire_all(tx.as_ref().map(|tx| tx.socket().sent()));
-        self.stream.clear_reads();
+        let sent = tx.as_ref().map(|tx| tx.socket().sent());
         drop(tx);
+        self.retire_all(sent);
+        self.stream.clear_reads();
         self.flush_sq();
         if let Some(id) = rx.as_ref().and_then(|rx| rx.unfinished()) {
             self.flush_recv(id);
@@ -127,6 +129,7 @@ impl QpObj {
                 Err(bad) => (bad.id, bad.op),
             };
             self.stats.inc(Counter::Flushed);
+            next.reg = None;
             let wr = Wr {
                 id,
                 op,
