@@ -211,6 +211,68 @@ static void test_target(void)
 	}
 }
 
+static void expect_event(struct end *e, enum ibv_event_type type)
+{
+	struct ibv_async_event event;
+	bool found;
+
+	do {
+		must(ibv_get_async_event(device, &event));
+		found = event.event_type == type && event.element.qp == e->qp;
+		ibv_ack_async_event(&event);
+	} while (!found);
+}
+
+static void allow(struct end *e, int flags)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = flags };
+
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_ACCESS_FLAGS));
+}
+
+/* What the access flags of a queue pair do not allow, its peer cannot do, whatever the region allows. */
+static void test_rights(void)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	static const int needs[] = { IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ };
+	static const int flags[] = {
+		0, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, RIGHTS,
+	};
+
+	for (unsigned int i = 0; i < 4 * sizeof(flags) / sizeof(flags[0]); i++) {
+		int op = i & 1, late = i & 2, given = flags[i / 4];
+		struct end a, b;
+		struct ibv_wc wc;
+
+		make_two(&a, &b);
+		allow(&b, late ? RIGHTS : given);
+		both_to_rts(&a, &b);
+		send_one(&a, &b);
+		send_one(&b, &a);
+		if (late)
+			allow(&b, given);
+		strcpy(a.buf, "of a");
+		strcpy(b.buf, "of b");
+		post_recv(&b, 1);
+		post(&a, ops[op], 2, b.mr);
+		if (given & needs[op]) {
+			expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+			post(&a, IBV_WR_SEND, 3, NULL);
+			expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+			expect(!strcmp(a.buf, b.buf));
+		} else {
+			expect_event(&b, IBV_EVENT_QP_ACCESS_ERR);
+			expect_wc(b.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+			expect(next_wc(a.scq, &wc, WC_MS) && wc.wr_id == 2);
+			/* A Write is complete when it is sent. */
+			expect(wc.status != IBV_WC_SUCCESS || ops[op] == IBV_WR_RDMA_WRITE);
+			expect(!strcmp(a.buf, "of a") && !strcmp(b.buf, "of b"));
+		}
+		unmake(&a);
+		unmake(&b);
+	}
+}
+
 static void test_query(void)
 {
 	struct ibv_qp_init_attr init;
@@ -499,7 +561,8 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "order", test_order }, { "target", test_target }, { "query", test_query }, { "invalid", test_invalid },
+	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
+	{ "query", test_query }, { "invalid", test_invalid },
 	{ "ends", test_ends }, { "gone", test_gone }, { "stranger", test_stranger }, { "wrong", test_wrong },
 	{ "many", test_many },
 };

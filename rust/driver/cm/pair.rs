@@ -43,7 +43,7 @@ use iwarp::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{atomic::Relaxed, Arc, Mutex},
     time::{msecs_to_jiffies, Jiffies, Msecs},
     workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem},
 };
@@ -425,6 +425,7 @@ impl QpObj {
             // It is dropped after the lock.
             return Err(EINVAL);
         }
+        self.strict.store(true, Relaxed);
         *slot = Some(new.clone());
         Ok(new)
     }

@@ -44,7 +44,8 @@ use iwarp::{
         Access,
         Consumer,
         Need,
-        PdId, //
+        PdId,
+        Rights, //
     },
     qp_fsm::State,
     stag::Stag, //
@@ -94,6 +95,8 @@ pub(crate) struct Qp {
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,
+    /// They hold for the peer: the connection is, or will be, made without a connection manager.
+    pub(crate) strict: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
     cap: QpCap,
@@ -129,6 +132,11 @@ impl QpObj {
             consumer: match self.is_user() {
                 true => Consumer::User,
                 false => Consumer::Kernel,
+            },
+            remote: match self.strict.load(Relaxed) {
+                true => Rights(self.access.load(Relaxed)),
+                // What rdma_cm sets is not what the program wants, which has no say there.
+                false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
             },
         }
     }

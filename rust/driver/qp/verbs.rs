@@ -100,6 +100,7 @@ pub(crate) fn create(
         fsm <- crate::new_spinlock_irq!(State::Idle, "siw_qp_state"),
         phase: Atomic::new(Phase::Idle as u32),
         access: Atomic::new(0),
+        strict: Atomic::new(false),
         depths: Atomic::new(0),
         cap,
         sig_all,
@@ -145,6 +146,10 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         Some(QpState::Sqe) => Some(State::Terminate),
         Some(QpState::Err) => Some(State::Error),
     };
+    // First: the peer may come as soon as it is expected.
+    if let Some(flags) = attr.access() {
+        qp.access.store(flags, Relaxed);
+    }
     let begins = match state {
         Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
         Some(State::Idle) if waits.is_some() => {
@@ -153,9 +158,6 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         }
         _ => None,
     };
-    if let Some(flags) = attr.access() {
-        qp.access.store(flags, Relaxed);
-    }
     let Some(state) = state else {
         *qp.path.lock() = path;
         return Ok(());
@@ -209,6 +211,7 @@ impl QpObj {
         let pair = self.pair.lock().take();
         let Some(pair) = pair else { return };
         pair.cancel_sync();
+        self.strict.store(false, Relaxed);
         self.retreat();
         if self.phase() == Phase::Idle {
             self.discard();

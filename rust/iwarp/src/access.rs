@@ -45,6 +45,12 @@ impl Rights {
         Self(self.0 | other.0)
     }
 
+    /// What is in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Remote write and remote atomics are only given with local write, as the core demands of user
     /// regions.
     pub const fn is_consistent(self) -> bool {
@@ -168,6 +174,8 @@ pub struct Access {
     pub qp: u32,
     /// Owner of the QP.
     pub consumer: Consumer,
+    /// What the QP lets its peer do, whatever memory it is.
+    pub remote: Rights,
 }
 
 /// The rule an access breaks.
@@ -189,7 +197,7 @@ pub enum AccessError {
     Bounds,
     /// Offset plus length does not fit 64 bits.
     Wrap,
-    /// The right is not granted, or the rights asked for contradict each other.
+    /// The right is not granted, by the region or by the QP, or the rights asked for contradict each other.
     Rights,
     /// Windows are still bound to the region.
     Windows,
@@ -245,13 +253,14 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
         Some(offset_end) if offset_end <= region.len => {}
         _ => return Err(AccessError::Bounds),
     }
+    let both = region.rights.intersection(access.remote);
     let granted = match access.need {
         Need::LocalRead => true,
         Need::LocalWrite => region
             .rights
             .intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE)),
-        Need::RemoteRead => region.rights.contains(Rights::REMOTE_READ),
-        Need::RemoteWrite => region.rights.contains(Rights::REMOTE_WRITE),
+        Need::RemoteRead => both.contains(Rights::REMOTE_READ),
+        Need::RemoteWrite => both.contains(Rights::REMOTE_WRITE),
         Need::Bind => region.rights.contains(Rights::MW_BIND),
     };
     if granted {

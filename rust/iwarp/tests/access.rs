@@ -34,6 +34,7 @@ fn access(to: u64, len: u64, need: Need) -> Access {
         pd: PD,
         qp: QP,
         consumer: Consumer::User,
+        remote: Rights(u32::MAX),
     }
 }
 
@@ -182,6 +183,34 @@ fn rights() {
                 Err(AccessError::Rights)
             };
             assert_eq!(got, expected, "{bits:#x} {need:?}");
+        }
+    }
+}
+
+/// What a QP does not let its peer do is refused, as what the region does not; to its owner it says nothing.
+#[test]
+fn rights_of_the_queue_pair() {
+    let region = Region {
+        rights: Rights(0x3f),
+        ..good()
+    };
+    for bits in 0..64 {
+        for need in NEEDS {
+            let allowed = match need {
+                Need::LocalRead | Need::LocalWrite | Need::Bind => true,
+                Need::RemoteWrite => bits & 2 != 0,
+                Need::RemoteRead => bits & 4 != 0,
+            };
+            let asked = Access {
+                remote: Rights(bits),
+                ..access(BASE, 8, need)
+            };
+            let expected = if allowed {
+                Ok(0)
+            } else {
+                Err(AccessError::Rights)
+            };
+            assert_eq!(check(Some(&region), &asked), expected, "{bits:#x} {need:?}");
         }
     }
 }

@@ -327,6 +327,7 @@ fn accesses() {
             pd: PdId(small(2)),
             qp: small(2) as u32,
             consumer: [Consumer::User, Consumer::Kernel][(small(2) % 2) as usize],
+            remote: Rights(small(64) as u32),
         };
         if let Ok(offset) = check(Some(&region), &access) {
             assert!(access.len == 0 || offset + access.len <= region.len);

@@ -4,7 +4,7 @@
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
-use iwarp::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region};
+use iwarp::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region, Rights};
 use iwarp::error::{Error, Result};
 use iwarp::stag::{Secret, Stag, StagGenerator};
 use iwarp::stream_rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
@@ -293,6 +293,7 @@ impl Receiver {
             pd: PD,
             qp: QP,
             consumer: Consumer::User,
+            remote: Rights::REMOTE_WRITE,
         };
         let entry = (stag.index() == self.region.stag.index()).then_some(&self.region);
         check(entry, &access).map_err(|error| error.during(op))

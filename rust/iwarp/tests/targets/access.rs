@@ -83,6 +83,7 @@ pub fn run(data: &[u8]) {
         } else {
             Consumer::User
         },
+        remote: Rights(rarely(input, u32::MAX, 0) ^ u32::from(input.u8() & 7)),
     };
 
     let has = |bits: u32| region.rights.0 & bits != 0;
@@ -125,8 +126,8 @@ pub fn run(data: &[u8]) {
                 match access.need {
                     Need::LocalRead => true,
                     Need::LocalWrite => has(1 | 2),
-                    Need::RemoteWrite => has(2),
-                    Need::RemoteRead => has(4),
+                    Need::RemoteWrite => has(2) && access.remote.0 & 2 != 0,
+                    Need::RemoteRead => has(4) && access.remote.0 & 4 != 0,
                     Need::Bind => has(16),
                 },
                 AccessError::Rights,
