@@ -45,6 +45,7 @@ struct siw_rcu {
 };
 
 void siw_helper_kfree_rcu(struct siw_rcu *p);
+bool siw_helper_refcount_inc_not_zero(refcount_t *refs);
 void siw_helper_xa_init(struct xarray *xa);
 int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry);
 void *siw_helper_xa_erase(struct xarray *xa, unsigned long index);

@@ -151,6 +151,11 @@ void siw_helper_kfree_rcu(struct siw_rcu *p)
 	kfree_rcu(p, head);
 }
 
+bool siw_helper_refcount_inc_not_zero(refcount_t *refs)
+{
+	return refcount_inc_not_zero(refs);
+}
+
 void siw_helper_xa_init(struct xarray *xa)
 {
 	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);

@@ -25,11 +25,10 @@ use kernel::{
         aref::AlwaysRefCounted,
         atomic::{
             Acquire,
-            Full,
-            Relaxed,
             Release, //
         },
-        Completion, //
+        Completion,
+        Refcount, //
     },
     types::Opaque,
 };
@@ -113,7 +112,7 @@ pub(crate) type Srq<D> = Object<D, ib_srq>;
 #[repr(C)]
 pub(crate) struct Object<D: Driver, B: Base<D>> {
     base: Opaque<B>,
-    refs: Atomic<i32>,
+    refs: Refcount,
     dying: Atomic<bool>,
     user: bool,
     idle: Completion,
@@ -127,16 +126,17 @@ unsafe impl<D: Driver, B: Base<D>> Send for Object<D, B> {}
 // SAFETY: As above; the payload is `Sync` by the bound of `Base::Data`.
 unsafe impl<D: Driver, B: Base<D>> Sync for Object<D, B> {}
 
-// SAFETY: `Object::destroy` gives the memory back only when `refs` has dropped to zero.
+// SAFETY: `Object::destroy` gives the memory back only when `refs` has dropped to zero. Too many
+// references saturate it, and then it never does.
 unsafe impl<D: Driver, B: Base<D>> AlwaysRefCounted for Object<D, B> {
     fn inc_ref(&self) {
-        self.refs.fetch_add(1, Relaxed);
+        self.refs.inc();
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
         // SAFETY: The caller owns a reference, so that the object is live up to the decrement.
         let this = unsafe { obj.as_ref() };
-        if this.refs.fetch_sub(1, Full) == 1 {
+        if this.refs.dec_and_test() {
             // `destroy` waits for this, and takes the completion's lock after the waker has let
             // go of it: the object is there for as long as this call touches it.
             this.idle.complete_all();
@@ -215,7 +215,7 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         // field is not in use yet. The memory does not move until the core frees it.
         unsafe { version::init(data, &raw mut (*this).data) }?;
         // SAFETY: As above.
-        unsafe { (&raw mut (*this).refs).write(Atomic::new(1)) };
+        unsafe { (&raw mut (*this).refs).write(Refcount::new(1)) };
         // SAFETY: As above.
         unsafe { (&raw mut (*this).dying).write(Atomic::new(false)) };
         // SAFETY: As above.

@@ -8,7 +8,6 @@ use core::{
     ptr::NonNull, //
 };
 
-use crate::kapi::sync::Atomic;
 use kernel::{
     error::to_result,
     prelude::*,
@@ -17,11 +16,8 @@ use kernel::{
             ARef,
             AlwaysRefCounted, //
         },
-        atomic::{
-            Full,
-            Relaxed, //
-        },
         rcu,
+        Refcount, //
     },
     types::Opaque,
 };
@@ -36,7 +32,7 @@ use crate::kapi::bindings::{
 #[pin_data]
 struct Inner<E> {
     rcu: Opaque<bindings::callback_head>,
-    refs: Atomic<i32>,
+    refs: Refcount,
     #[pin]
     data: E,
 }
@@ -64,7 +60,7 @@ impl<E> RcuArc<E> {
         let inner = KBox::try_pin_init(
             try_pin_init!(Inner {
                 rcu: Opaque::uninit(),
-                refs: Atomic::new(1),
+                refs: Refcount::new(1),
                 data <- data,
             }? Error),
             GFP_KERNEL,
@@ -105,21 +101,14 @@ impl<E> RcuArc<E> {
     /// The caller is in an RCU read-side critical section in which `ptr` was found.
     unsafe fn get_live(ptr: NonNull<Inner<E>>) -> Option<Self> {
         // SAFETY: The memory is there until the section ends, and so is the counter.
-        let refs = unsafe { &(*ptr.as_ptr()).refs };
-        let mut old = refs.load(Relaxed);
-        while old > 0 {
-            match refs.cmpxchg(old, old.wrapping_add(1), Full) {
-                // INVARIANT: Counted.
-                Ok(_) => {
-                    return Some(Self {
-                        ptr,
-                        _p: PhantomData,
-                    });
-                }
-                Err(now) => old = now,
-            }
-        }
-        None
+        let refs = unsafe { &(*ptr.as_ptr()).refs }.as_atomic().as_ptr();
+        // SAFETY: `refs` points to the `refcount_t`.
+        let live = unsafe { bindings::siw_helper_refcount_inc_not_zero(refs.cast()) };
+        // INVARIANT: Counted.
+        live.then(|| Self {
+            ptr,
+            _p: PhantomData,
+        })
     }
 }
 
@@ -133,7 +122,7 @@ impl<E> Deref for RcuArc<E> {
 
 impl<E> Clone for RcuArc<E> {
     fn clone(&self) -> Self {
-        self.inner().refs.fetch_add(1, Relaxed);
+        self.inner().refs.inc();
         // INVARIANT: Counted.
         Self {
             ptr: self.ptr,
@@ -144,7 +133,7 @@ impl<E> Clone for RcuArc<E> {
 
 impl<E> Drop for RcuArc<E> {
     fn drop(&mut self) {
-        if self.inner().refs.fetch_sub(1, Full) != 1 {
+        if !self.inner().refs.dec_and_test() {
             return;
         }
         let ptr = self.ptr.as_ptr();
