@@ -281,7 +281,7 @@ pub(crate) struct Cq {
     entries: SpinLockIrq<Entries>,
     size: u32,
     id: u32,
-    entry: Option<MmapEntry>,
+    entry: Option<MmapEntry<Siw>>,
     counted: Counted,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Srq {
     pd: PdId,
     size: u32,
     max_sge: u32,
-    entry: Option<MmapEntry>,
+    entry: Option<MmapEntry<Siw>>,
     _counted: Counted,
 }
 

@@ -85,7 +85,7 @@ impl RecvRing {
     pub(crate) fn new(
         wrs: u32,
         user: Option<Customer<'_, Siw>>,
-    ) -> Result<(Self, u32, Option<MmapEntry>)> {
+    ) -> Result<(Self, u32, Option<MmapEntry<Siw>>)> {
         let size = wrs.next_power_of_two();
         let mem = RingMem::new(size as usize * size_of::<abi::Rqe>())?;
         let ring = Self {
@@ -145,7 +145,7 @@ pub(crate) struct Rq {
     srq: Option<SrqRef>,
     size: u32,
     max_sge: u32,
-    entry: Option<MmapEntry>,
+    entry: Option<MmapEntry<Siw>>,
     pd: PdId,
 }
 

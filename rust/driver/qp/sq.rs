@@ -232,7 +232,7 @@ impl KernelRing {
 struct UserSq {
     ring: UserRing<abi::Sqe>,
     get: Atomic<u32>,
-    entry: MmapEntry,
+    entry: MmapEntry<Siw>,
 }
 
 /// The send queue of a queue pair.

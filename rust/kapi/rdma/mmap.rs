@@ -8,14 +8,20 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    sync::Arc,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
     task::might_sleep,
     types::Opaque, //
 };
 
 use super::{
     abi,
-    object::Customer,
+    object::{
+        Customer,
+        Ucontext, //
+    },
     ops::Driver, //
 };
 use crate::kapi::bindings::{
@@ -96,26 +102,27 @@ struct Inner {
 /// An offer to a user context to map a [`RingMem`]. Dropping it withdraws the offer, and may sleep;
 /// what is mapped stays.
 ///
-/// It must be dropped while the context exists, which it cannot hold: the context goes when the
-/// last object of its user is gone. Hence it is for the payload of an object that is being made for
-/// a user, see [`Customer`]: the core destroys the objects first.
+/// It holds the context, which the core destroys after all objects of its user, and so belongs in
+/// the payload of one of these: in the context's own it would have its destruction wait for ever.
 ///
 /// # Invariants
 ///
-/// `entry` is in an [`Inner`] that was inserted, and the driver's reference to it is held.
-pub(crate) struct MmapEntry {
+/// `entry` is in an [`Inner`] that was inserted into `ctx`, and the driver's reference to it is held.
+pub(crate) struct MmapEntry<D: Driver> {
     entry: NonNull<rdma_user_mmap_entry>,
+    /// Dropped after `entry` has been removed.
+    _ctx: ARef<Ucontext<D>>,
 }
 
 // SAFETY: The functions of the core that are called lock as needed.
-unsafe impl Send for MmapEntry {}
+unsafe impl<D: Driver> Send for MmapEntry<D> {}
 
 // SAFETY: As above.
-unsafe impl Sync for MmapEntry {}
+unsafe impl<D: Driver> Sync for MmapEntry<D> {}
 
-impl MmapEntry {
+impl<D: Driver> MmapEntry<D> {
     /// Offers `mem` to the user an object is made for. May sleep.
-    pub(crate) fn new<D: Driver>(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<MmapEntry> {
+    pub(crate) fn new(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<Self> {
         let len = mem.len();
         let inner = KBox::new(
             Inner {
@@ -144,6 +151,7 @@ impl MmapEntry {
         // INVARIANT: Just inserted. `raw` is not null.
         Ok(Self {
             entry: NonNull::new(entry).ok_or(EINVAL)?,
+            _ctx: user.ucontext().into(),
         })
     }
 
@@ -155,10 +163,11 @@ impl MmapEntry {
     }
 }
 
-impl Drop for MmapEntry {
+impl<D: Driver> Drop for MmapEntry<D> {
     fn drop(&mut self) {
         might_sleep();
-        // SAFETY: The reference that this gives up is held by the type invariants.
+        // SAFETY: The reference that this gives up is held, and the context live, by the type
+        // invariants.
         unsafe { bindings::rdma_user_mmap_entry_remove(self.entry.as_ptr()) };
     }
 }
