@@ -130,6 +130,9 @@ impl Entry {
         self.gate.update(|state, open| {
             if check(&self.snapshot(state, *open))? {
                 *open = false;
+                if let Some(Backing::Pages(list)) = &mut state.backing {
+                    list.forget();
+                }
             }
             Ok(())
         })

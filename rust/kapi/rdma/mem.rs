@@ -27,16 +27,24 @@ use crate::kapi::{
     },
 };
 
-/// Leave to access all memory of the kernel, which the core hands out with `get_dma_mr`.
+/// Leave to access all memory of the kernel: one for each `get_dma_mr`, never to be had twice.
 ///
 /// Addresses in such a region are the kernel's own, and kernel consumers answer for them as they do
 /// for any other pointer. A provider must let only QPs of kernel consumers use it, and only for
 /// local access.
-#[derive(Clone, Copy)]
+///
+/// # Invariants
+///
+/// A kernel consumer asked for it, which vouches for every address in its work requests with the
+/// key of the region: the memory is there until the request completes.
 pub(crate) struct DmaGrant(());
 
 impl DmaGrant {
-    pub(super) fn new() -> Self {
+    /// # Safety
+    ///
+    /// The caller is executing `get_dma_mr` for a kernel consumer.
+    pub(super) unsafe fn new() -> Self {
+        // INVARIANT: By the requirements of this function, and the contract of `ib_sge`.
         Self(())
     }
 }
@@ -45,7 +53,9 @@ impl DmaGrant {
 ///
 /// # Invariants
 ///
-/// The pointers are those of a `map_mr_sg` call that is being executed.
+/// The pointers are those of a `map_mr_sg` call that is being executed. What they describe is
+/// mapped in the kernel as long as it may be registered: until the region is invalidated or
+/// deregistered.
 pub(crate) struct SgList<'a> {
     mr: &'a MrBase,
     sg: *mut scatterlist,
@@ -56,7 +66,8 @@ pub(crate) struct SgList<'a> {
 impl<'a> SgList<'a> {
     /// # Safety
     ///
-    /// The pointers are those of a `map_mr_sg` call for `mr` that lasts during `'a`.
+    /// The pointers are those of a `map_mr_sg` call for `mr` that lasts during `'a`. The consumer
+    /// keeps the memory as the type invariants say.
     pub(super) unsafe fn from_raw(
         mr: &'a MrBase,
         sg: *mut scatterlist,
@@ -75,9 +86,12 @@ impl<'a> SgList<'a> {
 
 /// Pages of the kernel, as a region made by `alloc_mr` has them.
 ///
+/// They are on loan: whoever takes the right to them away has the list [forget](Self::forget) them.
+///
 /// # Invariants
 ///
-/// `len` bytes of `pages`, which `layout` describes, are what a consumer mapped.
+/// `len` bytes of `pages`, which `layout` describes, are what a consumer mapped, and has not asked
+/// back if the list is the one of a valid region.
 pub(crate) struct PageList {
     pages: KVVec<u64>,
     max: usize,
@@ -110,9 +124,7 @@ impl PageList {
     /// Replaces the list by what the consumer wants to map, and returns how many of its buffers
     /// that is. Sets `iova` and `length` of the region. Any context.
     pub(crate) fn fill(&mut self, sg: SgList<'_>) -> Result<usize> {
-        self.pages.clear();
-        // INVARIANT: Empty.
-        self.len = 0;
+        self.forget();
         let page_size = sg.mr.page_size();
         if !page_size.is_power_of_two() {
             return Err(EINVAL);
@@ -130,6 +142,14 @@ impl PageList {
         // INVARIANT: Not more than there are pages.
         self.len = sg.mr.len().min(layout.capacity(self.pages.len() as u64));
         Ok(mapped)
+    }
+
+    /// Gives the pages back: nothing is reached through the list any more. Any context.
+    pub(crate) fn forget(&mut self) {
+        self.pages.clear();
+        self.layout = None;
+        // INVARIANT: Empty.
+        self.len = 0;
     }
 
     /// Makes this list a copy of another, without allocating. Any context.

@@ -93,8 +93,13 @@ pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
 pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: Int) -> *mut ib_mr {
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
+    if pd.is_user() {
+        return EPERM.to_ptr();
+    }
     mr_ptr(Mr::<D>::create(|| {
-        D::get_dma_mr(pd, access as u32, DmaGrant::new())
+        // SAFETY: The PD, and thus the caller, is not a user's.
+        let grant = unsafe { DmaGrant::new() };
+        D::get_dma_mr(pd, access as u32, grant)
     }))
 }
 
