@@ -33,11 +33,18 @@ bool siw_helper_net_admin(struct ib_device *dev);
 bool siw_helper_kthread(void);
 
 /* Gate */
-void siw_helper_gate_init(rwlock_t *lock);
-bool siw_helper_gate_enter(rwlock_t *lock);
-void siw_helper_gate_exit(rwlock_t *lock, bool bh);
-bool siw_helper_gate_lock(rwlock_t *lock);
-void siw_helper_gate_unlock(rwlock_t *lock, bool bh);
+struct siw_gate {
+	raw_spinlock_t lock;
+	bool locked;
+	/* Those that have ever been inside. */
+	atomic_long_t cpus;
+};
+
+void siw_helper_gate_init(struct siw_gate *gate);
+bool siw_helper_gate_enter(struct siw_gate *gate);
+void siw_helper_gate_exit(bool stayed);
+bool siw_helper_gate_lock(struct siw_gate *gate);
+void siw_helper_gate_unlock(struct siw_gate *gate, bool stayed);
 
 /* Tables */
 struct siw_rcu {

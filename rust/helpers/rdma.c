@@ -6,6 +6,7 @@
 
 #include <linux/capability.h>
 #include <linux/mm.h>
+#include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sysfs.h>
 #include <linux/vmalloc.h>
@@ -96,52 +97,108 @@ bool siw_helper_net_admin(struct ib_device *dev)
 }
 
 /*
- * The gate. In a softirq, and with interrupts off, as kernel consumers may post,
- * no softirq can come in between; in the latter case local_bh_enable() may not be
- * called.
+ * The gate. Who goes inside says so in a place of its CPU, and writes to the gate
+ * only when the CPU is there for the first time. Who wants to lock the gate says so
+ * in it, and waits for the CPUs that were faster; those that come later queue up
+ * behind. Each CPU is inside of one gate at a time, because nothing that enters one
+ * can come in between.
  */
+static DEFINE_PER_CPU(struct siw_gate *, siw_gate_inside);
 
-void siw_helper_gate_init(rwlock_t *lock)
+void siw_helper_gate_init(struct siw_gate *gate)
 {
-	rwlock_init(lock);
+	raw_spin_lock_init(&gate->lock);
+	gate->locked = false;
+	atomic_long_set(&gate->cpus, 0);
 }
 
-static __always_inline bool siw_bh_disable(void)
+/*
+ * In a softirq, and with interrupts off, as kernel consumers may post, no softirq can
+ * come in between; in the latter case local_bh_enable() may not be called. Where
+ * softirqs are threads they may be preempted inside.
+ */
+static __always_inline bool siw_gate_stay(void)
 {
+	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
+		preempt_disable();
+		return true;
+	}
 	if (softirq_count() || irqs_disabled())
 		return false;
 	local_bh_disable();
 	return true;
 }
 
-bool siw_helper_gate_enter(rwlock_t *lock)
+static __always_inline void siw_gate_go(bool stayed)
 {
-	bool bh = siw_bh_disable();
-
-	read_lock(lock);
-	return bh;
-}
-
-void siw_helper_gate_exit(rwlock_t *lock, bool bh)
-{
-	read_unlock(lock);
-	if (bh)
+	if (IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_enable();
+	else if (stayed)
 		local_bh_enable();
 }
 
-bool siw_helper_gate_lock(rwlock_t *lock)
+/* Several CPUs share a bit, where there are so many. */
+static __always_inline long siw_gate_bit(int cpu)
 {
-	bool bh = siw_bh_disable();
-
-	write_lock(lock);
-	return bh;
+	return BIT(cpu % BITS_PER_LONG);
 }
 
-void siw_helper_gate_unlock(rwlock_t *lock, bool bh)
+bool siw_helper_gate_enter(struct siw_gate *gate)
 {
-	write_unlock(lock);
-	if (bh)
-		local_bh_enable();
+	bool stayed = siw_gate_stay();
+	long bit = siw_gate_bit(smp_processor_id());
+
+	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
+		     this_cpu_read(siw_gate_inside));
+	if (unlikely(!(atomic_long_read(&gate->cpus) & bit)))
+		atomic_long_or(bit, &gate->cpus);
+	this_cpu_write(siw_gate_inside, gate);
+	/* As in siw_helper_gate_lock(): one of both sees the other. */
+	smp_mb();
+	/* Pairs with the release of siw_helper_gate_unlock(). */
+	if (unlikely(smp_load_acquire(&gate->locked))) {
+		this_cpu_write(siw_gate_inside, NULL);
+		raw_spin_lock(&gate->lock);
+		this_cpu_write(siw_gate_inside, gate);
+		raw_spin_unlock(&gate->lock);
+	}
+	return stayed;
+}
+
+void siw_helper_gate_exit(bool stayed)
+{
+	/* Pairs with the acquire of siw_helper_gate_lock(). */
+	smp_store_release(this_cpu_ptr(&siw_gate_inside), NULL);
+	siw_gate_go(stayed);
+}
+
+bool siw_helper_gate_lock(struct siw_gate *gate)
+{
+	bool stayed = siw_gate_stay();
+	long cpus;
+	int cpu;
+
+	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
+		     this_cpu_read(siw_gate_inside));
+	raw_spin_lock(&gate->lock);
+	WRITE_ONCE(gate->locked, true);
+	/* As in siw_helper_gate_enter(). */
+	smp_mb();
+	cpus = atomic_long_read(&gate->cpus);
+	for_each_possible_cpu(cpu) {
+		if (cpus & siw_gate_bit(cpu))
+			smp_cond_load_acquire(per_cpu_ptr(&siw_gate_inside, cpu),
+					      gate != VAL);
+	}
+	return stayed;
+}
+
+void siw_helper_gate_unlock(struct siw_gate *gate, bool stayed)
+{
+	/* Pairs with the acquire of siw_helper_gate_enter(). */
+	smp_store_release(&gate->locked, false);
+	raw_spin_unlock(&gate->lock);
+	siw_gate_go(stayed);
 }
 
 /* Tables: looked up with interrupts off, changed in process context. */

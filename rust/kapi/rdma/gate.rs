@@ -17,42 +17,44 @@ use kernel::{
 
 use crate::kapi::bindings::{
     self,
-    rwlock_t, //
+    siw_gate, //
 };
 
 /// A value that is used while the gate is open.
 ///
 /// [`Self::update`] runs when the last user is gone: what users did inside has happened by then, and
-/// if it closes the gate, does not happen afterwards.
+/// if it closes the gate, does not happen afterwards. It waits for one piece of work of each CPU at
+/// the most: who comes later is let in after it. To go inside costs a barrier, and no write to what
+/// CPUs share.
 ///
 /// All of it may be called from softirq and with interrupts off, but not from a hard interrupt. So
 /// never inside of a lock that hard interrupts take: they would wait for a CPU that waits for the
-/// one they hold up. And no gate twice on one CPU, not even to enter: whoever wants to update it in
-/// between is let in first if interrupts are off, and waits for the other entry.
+/// one they hold up. And no gate inside of another one, nor in the change of one. Neither users nor
+/// changes may sleep, or take a lock that sleeps with `PREEMPT_RT`.
 ///
 /// # Invariants
 ///
-/// `open` and `value` are read under the lock, and changed under its write side.
+/// `open` and `value` are read inside of the gate or with it locked, and changed with it locked.
 #[pin_data]
 pub(crate) struct InUse<T = ()> {
     #[pin]
-    lock: Opaque<rwlock_t>,
+    gate: Opaque<siw_gate>,
     open: UnsafeCell<bool>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The lock serialises; the value may be dropped, and changed, by any thread.
+// SAFETY: The gate serialises; the value may be dropped, and changed, by any thread.
 unsafe impl<T: Send> Send for InUse<T> {}
 
-// SAFETY: The lock serialises; users on several CPUs share the value, the write side changes it.
+// SAFETY: The gate serialises; users on several CPUs share the value, its lock's holder changes it.
 unsafe impl<T: Send + Sync> Sync for InUse<T> {}
 
 impl<T> InUse<T> {
     /// A gate, open or closed.
     pub(crate) fn new(open: bool, value: T) -> impl PinInit<Self> {
         pin_init!(Self {
-            lock <- Opaque::ffi_init(|slot| {
-                // SAFETY: `slot` is a valid place for a lock.
+            gate <- Opaque::ffi_init(|slot| {
+                // SAFETY: `slot` is a valid place for a gate.
                 unsafe { bindings::siw_helper_gate_init(slot) }
             }),
             open: UnsafeCell::new(open),
@@ -62,17 +64,18 @@ impl<T> InUse<T> {
 
     /// Goes inside, if the gate is open.
     ///
-    /// The user may not sleep, and may not close or update a gate. It is in the way of those who
-    /// do: one piece of work of bounded size is what it may do.
+    /// The user is in the way of those who update it: one piece of work of bounded size is what it
+    /// may do.
     pub(crate) fn enter(&self) -> Option<Access<'_, T>> {
-        // SAFETY: The lock is initialised and pinned.
-        let bh = unsafe { bindings::siw_helper_gate_enter(self.lock.get()) };
+        // SAFETY: The gate is initialised and pinned.
+        let stayed = unsafe { bindings::siw_helper_gate_enter(self.gate.get()) };
+        // INVARIANT: Just entered.
         let access = Access {
             gate: self,
-            bh,
+            stayed,
             _not_send: NotThreadSafe,
         };
-        // SAFETY: The read side of the lock is held.
+        // SAFETY: Inside, the state is only read.
         unsafe { *self.open.get() }.then_some(access)
     }
 
@@ -80,15 +83,15 @@ impl<T> InUse<T> {
     ///
     /// What the change replaces should be returned, to be dropped outside of the lock.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut T, &mut bool) -> R) -> R {
-        // SAFETY: The lock is initialised and pinned.
-        let bh = unsafe { bindings::siw_helper_gate_lock(self.lock.get()) };
-        // SAFETY: The write side of the lock is held.
+        // SAFETY: The gate is initialised and pinned.
+        let stayed = unsafe { bindings::siw_helper_gate_lock(self.gate.get()) };
+        // SAFETY: The gate is locked: nobody else refers to the value.
         let value = unsafe { &mut *self.value.get() };
         // SAFETY: As above.
         let open = unsafe { &mut *self.open.get() };
         let ret = change(value, open);
         // SAFETY: Locked above.
-        unsafe { bindings::siw_helper_gate_unlock(self.lock.get(), bh) };
+        unsafe { bindings::siw_helper_gate_unlock(self.gate.get(), stayed) };
         ret
     }
 }
@@ -97,10 +100,10 @@ impl<T> InUse<T> {
 ///
 /// # Invariants
 ///
-/// The read side of the gate's lock is held.
+/// This CPU is inside of the gate, and stays on this piece of work until it leaves.
 pub(crate) struct Access<'a, T> {
     gate: &'a InUse<T>,
-    bh: bool,
+    stayed: bool,
     _not_send: NotThreadSafe,
 }
 
@@ -108,14 +111,14 @@ impl<T> Deref for Access<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: The read side of the lock is held by the type invariants.
+        // SAFETY: Inside, by the type invariants, the value is only read.
         unsafe { &*self.gate.value.get() }
     }
 }
 
 impl<T> Drop for Access<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: The read side of the lock is held by the type invariants.
-        unsafe { bindings::siw_helper_gate_exit(self.gate.lock.get(), self.bh) };
+        // SAFETY: This CPU is inside of a gate by the type invariants.
+        unsafe { bindings::siw_helper_gate_exit(self.stayed) };
     }
 }
