@@ -23,11 +23,13 @@
 #define SIZE 65536
 
 static const char *address;
+static int seconds;
 
 /* One end of a connection. */
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
+	bool guest; /* the protection domain is not its own */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *scq, *rcq;
 	struct ibv_srq *srq;
@@ -38,6 +40,7 @@ struct end {
 struct shape {
 	int sends, recvs, cqe, access, srq;
 	bool sig_all, one_cq;
+	struct ibv_pd *pd; /* that of another end */
 };
 
 static const struct shape usual = {
@@ -54,7 +57,8 @@ static void furnish(struct end *e, struct rdma_cm_id *id, const struct shape *s)
 	};
 
 	e->id = id;
-	must(!(e->pd = ibv_alloc_pd(id->verbs)));
+	e->guest = s->pd;
+	must(!(e->pd = s->pd ?: ibv_alloc_pd(id->verbs)));
 	must(!(e->channel = ibv_create_comp_channel(id->verbs)));
 	must(!(e->scq = ibv_create_cq(id->verbs, s->cqe, NULL, e->channel, 0)));
 	e->rcq = e->scq;
@@ -135,7 +139,8 @@ static void strip(struct end *e)
 	if (e->rcq != e->scq)
 		must(ibv_destroy_cq(e->rcq));
 	must(ibv_destroy_comp_channel(e->channel));
-	must(ibv_dealloc_pd(e->pd));
+	if (!e->guest)
+		must(ibv_dealloc_pd(e->pd));
 	free(e->buf);
 }
 
@@ -585,6 +590,86 @@ static void test_dereg(void)
 	disconnect_pair(&p);
 }
 
+/*
+ * A region that peers write to as fast as they can: it goes when its owner says so, and not when they take a rest.
+ */
+static atomic_bool going;
+
+struct gun {
+	pthread_t thread;
+	struct pair p;
+	struct ibv_mr to;
+	atomic_ulong hits, late; /* writes that came to pass, and since the region was to go */
+};
+
+static void *fire(void *arg)
+{
+	enum { AHEAD = 8, PATIENCE = 200000 };
+	unsigned long posted = 0, polled = 0;
+	struct gun *g = arg;
+	struct ibv_wc wc;
+
+	while (true) {
+		for (; posted < polled + AHEAD; posted++)
+			if (post(&g->p.a, IBV_WR_RDMA_WRITE, posted, SIZE, IBV_SEND_SIGNALED, &g->to))
+				return NULL;
+		if (!ibv_poll_cq(g->p.a.scq, 1, &wc))
+			continue;
+		if (wc.status != IBV_WC_SUCCESS)
+			return NULL;
+		polled++;
+		g->hits++;
+		if (going && ++g->late > PATIENCE)
+			die("%lu writes since the region is to go, and it is still there", g->late);
+	}
+}
+
+static void test_fire(void)
+{
+	enum { GUNS = 4 };
+	time_t end = time(NULL) + seconds;
+	unsigned long hits = 0, late = 0;
+	int rounds = 0;
+
+	do {
+		struct gun gun[GUNS];
+		struct shape guest = usual;
+		struct ibv_mr *target;
+
+		going = false;
+		for (int i = 0; i < GUNS; i++) {
+			connect_pair(&gun[i].p, &usual, &guest);
+			guest.pd = gun[0].p.b.pd;
+			settle(&gun[i].p);
+		}
+		must(!(target = ibv_reg_mr(guest.pd, gun[0].p.b.buf, SIZE, usual.access)));
+		for (int i = 0; i < GUNS; i++) {
+			gun[i].to = *target;
+			gun[i].hits = gun[i].late = 0;
+			must(pthread_create(&gun[i].thread, NULL, fire, &gun[i]));
+		}
+		/* All of them are at it. */
+		for (int i = 0; i < GUNS; i++)
+			while (gun[i].hits < 8)
+				sched_yield();
+		going = true;
+		must(ibv_dereg_mr(target));
+		memset(gun[0].p.b.buf, 0x55, SIZE);
+		for (int i = 0; i < GUNS; i++) {
+			must(pthread_join(gun[i].thread, NULL));
+			hits += gun[i].hits;
+			late += gun[i].late;
+		}
+		for (int at = 0; at < SIZE; at++)
+			expect(gun[0].p.b.buf[at] == 0x55);
+		/* The first has the domain. */
+		for (int i = GUNS - 1; i >= 0; i--)
+			disconnect_pair(&gun[i].p);
+	} while (++rounds < 10 || time(NULL) < end);
+	printf("exercised %d regions under fire\nexercised %lu writes to them\n", rounds, hits);
+	printf("%lu of them when it was to go\n", late);
+}
+
 static void test_numbers(void)
 {
 	uint32_t before = 0;
@@ -839,8 +924,6 @@ static void live_with_crowds(struct rng *r)
 	}
 }
 
-static int seconds;
-
 /*
  * What is posted after the end is flushed, also if another thread is just sending what was posted
  * before: a consumer that waits for the last of its requests asks for no signal (ib_drain_sq()).
@@ -910,7 +993,7 @@ static const struct {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "overrun", test_overrun }, { "local", test_local },
 	{ "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers }, { "limits", test_limits },
-	{ "crowd", test_crowd }, { "drain", test_drain },
+	{ "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
 };
 
 int main(int argc, char **argv)
