@@ -121,6 +121,7 @@ class Case:
         self.kernels = KERNELS
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         self.harmless = []
+        self.consumer = False
         self.cpus = 1
         with open(path) as f:
             for line in f:
@@ -142,6 +143,9 @@ class Case:
                 elif key == "harmless":
                     # What the core says of what this case does to it.
                     self.harmless.append(value)
+                elif key == "consumer":
+                    # The kernel consumer of the tests is to be there; what follows says what for.
+                    self.consumer = True
                 elif key == "kernel":
                     # What follows the name says why.
                     self.kernels = (value.split()[0],)
@@ -580,6 +584,8 @@ def prepare_out(out, cases, kernel):
         else:
             theirs = output(f"{TOP}/scripts/uml-kernel", kernel) + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
+    if any(c.consumer for c in cases):
+        shutil.copy(output(f"{TOP}/scripts/consumer", kernel), f"{out}/mod/")
     for name in drivers - {"siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 

@@ -1,0 +1,966 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A kernel consumer that does what few others do, and asserts on what it sees:
+ *
+ *	insmod siw-consumer.ko device=siw0 address=192.0.2.1 check=NAME
+ *
+ * connects the device with itself, does one check, takes all of it down again and
+ * loads if that went well. If not, the log says in which line it was not as it must
+ * be, and insmod fails.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/completion.h>
+#include <linux/inet.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/nsproxy.h>
+#include <linux/scatterlist.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/wait.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+static char *device = "siw0";
+module_param(device, charp, 0444);
+MODULE_PARM_DESC(device, "name of the device");
+
+static char *address;
+module_param(address, charp, 0444);
+MODULE_PARM_DESC(address, "an IPv4 address of its interface");
+
+static char *check;
+module_param(check, charp, 0444);
+MODULE_PARM_DESC(check, "name of the check");
+
+#define ORDER	4
+#define PAGES	BIT(ORDER)
+#define SIZE	(PAGES * PAGE_SIZE)
+#define DEPTH	64
+#define PATIENCE	(20 * HZ)
+#define NEVER	-1
+
+static bool is_so(bool what, const char *text, int line)
+{
+	if (!what)
+		pr_err("%s: line %d: not so: %s\n", check, line, text);
+	return what;
+}
+
+#define expect(what)						\
+	do {							\
+		if (!is_so(what, #what, __LINE__))		\
+			return -EPROTO;				\
+	} while (0)
+
+/* For what returns 0 or an errno. */
+#define must(what)						\
+	do {							\
+		int rc_ = what;					\
+								\
+		if (!is_so(!rc_, #what, __LINE__)) {		\
+			pr_err("it is %d\n", rc_);		\
+			return rc_;				\
+		}						\
+	} while (0)
+
+struct end {
+	struct rdma_cm_id *id;
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	struct ib_mr *mr;
+	u8 *buf;
+	u64 dma;
+	struct scatterlist sg[PAGES];
+	/* Events that came, and the one at which its handler ends the identifier. */
+	unsigned long seen;
+	int last;
+	/* It destroys the QP as well. */
+	bool strips;
+};
+
+static struct ib_device *dev;
+static struct rdma_cm_id *listener;
+static struct end client, server;
+static DECLARE_WAIT_QUEUE_HEAD(events);
+
+/* A work request and what became of it. */
+struct request {
+	struct ib_cqe cqe;
+	struct completion done;
+	enum ib_wc_status status;
+	enum ib_wc_opcode opcode;
+	struct ib_qp *qp;
+	u32 len;
+	/* The place among all completions. */
+	int place;
+	/* Called in the completion handler. */
+	void (*hook)(struct request *r);
+	int ret;
+};
+
+static atomic_t places;
+
+static void request_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct request *r = container_of(wc->wr_cqe, struct request, cqe);
+
+	r->status = wc->status;
+	r->opcode = wc->opcode;
+	r->qp = wc->qp;
+	r->len = wc->byte_len;
+	r->place = atomic_inc_return(&places);
+	if (r->hook)
+		r->hook(r);
+	complete(&r->done);
+}
+
+static void request_init(struct request *r)
+{
+	*r = (struct request){ .cqe.done = request_done };
+	init_completion(&r->done);
+}
+
+static int completed(struct request *r, enum ib_wc_status status)
+{
+	expect(wait_for_completion_timeout(&r->done, PATIENCE));
+	if (r->status != status)
+		pr_err("it is %s\n", ib_wc_status_msg(r->status));
+	expect(r->status == status);
+	return 0;
+}
+
+static int succeeded(struct request *r, struct end *e, enum ib_wc_opcode op)
+{
+	must(completed(r, IB_WC_SUCCESS));
+	expect(r->opcode == op);
+	expect(r->qp == e->qp);
+	return 0;
+}
+
+static enum ib_qp_state state_of(struct ib_qp *qp)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+
+	if (ib_query_qp(qp, &attr, IB_QP_STATE, &init))
+		return IB_QPS_RESET;
+	return attr.qp_state;
+}
+
+/* The end of the connection is announced to a consumer, but the state may be first. */
+static bool fails(struct ib_qp *qp)
+{
+	unsigned long end = jiffies + PATIENCE;
+
+	while (state_of(qp) != IB_QPS_ERR) {
+		if (time_after(jiffies, end))
+			return false;
+		schedule_timeout_uninterruptible(1);
+	}
+	return true;
+}
+
+static int to_error(struct ib_qp *qp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	return ib_modify_qp(qp, &attr, IB_QP_STATE);
+}
+
+/* Work requests. All are signalled. */
+
+static int post_recv(struct end *e, struct request *r, u32 offset, u32 len)
+{
+	struct ib_sge sge = {
+		.addr = e->dma + offset, .length = len,
+		.lkey = e->pd->local_dma_lkey,
+	};
+	struct ib_recv_wr wr = {
+		.wr_cqe = &r->cqe, .sg_list = &sge, .num_sge = 1,
+	};
+
+	request_init(r);
+	return ib_post_recv(e->qp, &wr, NULL);
+}
+
+struct work {
+	union {
+		struct ib_send_wr wr;
+		struct ib_rdma_wr rdma;
+		struct ib_reg_wr reg;
+	};
+	struct ib_sge sge;
+};
+
+static struct work *new_work(struct work *w, struct request *r,
+			     enum ib_wr_opcode op, int flags)
+{
+	request_init(r);
+	memset(w, 0, sizeof(*w));
+	w->wr.wr_cqe = &r->cqe;
+	w->wr.opcode = op;
+	w->wr.send_flags = IB_SEND_SIGNALED | flags;
+	return w;
+}
+
+/* A Send, or a Write or Read of the peer's memory from @to on. */
+static struct work *transfer(struct work *w, struct request *r, struct end *e,
+			     enum ib_wr_opcode op, u32 len, u64 to, u32 rkey)
+{
+	new_work(w, r, op, 0);
+	w->sge = (struct ib_sge){
+		.addr = e->dma, .length = len, .lkey = e->pd->local_dma_lkey,
+	};
+	w->wr.sg_list = &w->sge;
+	w->wr.num_sge = 1;
+	if (op != IB_WR_SEND) {
+		w->rdma.remote_addr = to;
+		w->rdma.rkey = rkey;
+	}
+	return w;
+}
+
+static struct work *reg_mr(struct work *w, struct request *r, struct end *e,
+			   int flags)
+{
+	new_work(w, r, IB_WR_REG_MR, flags);
+	w->reg.mr = e->mr;
+	w->reg.key = e->mr->rkey;
+	w->reg.access = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
+			IB_ACCESS_REMOTE_READ;
+	return w;
+}
+
+static struct work *local_inv(struct work *w, struct request *r, u32 key,
+			      int flags)
+{
+	new_work(w, r, IB_WR_LOCAL_INV, flags);
+	w->wr.ex.invalidate_rkey = key;
+	return w;
+}
+
+static int post(struct end *e, struct work *w)
+{
+	return ib_post_send(e->qp, &w->wr, NULL);
+}
+
+static int map(struct end *e)
+{
+	return ib_map_mr_sg(e->mr, e->sg, PAGES, NULL, PAGE_SIZE);
+}
+
+/* Gives @e's region its buffer. */
+static int register_now(struct end *e)
+{
+	struct request r;
+	struct work w;
+
+	expect(map(e) == PAGES);
+	must(post(e, reg_mr(&w, &r, e, 0)));
+	must(succeeded(&r, e, IB_WC_REG_MR));
+	return 0;
+}
+
+static int invalidate_now(struct end *e, u32 key)
+{
+	struct request r;
+	struct work w;
+
+	must(post(e, local_inv(&w, &r, key, 0)));
+	must(succeeded(&r, e, IB_WC_LOCAL_INV));
+	return 0;
+}
+
+static int transfer_now(struct end *e, enum ib_wr_opcode op, struct end *to)
+{
+	static const enum ib_wc_opcode opcode[] = {
+		[IB_WR_RDMA_WRITE] = IB_WC_RDMA_WRITE,
+		[IB_WR_RDMA_READ] = IB_WC_RDMA_READ,
+	};
+	struct request r;
+	struct work w;
+
+	must(post(e, transfer(&w, &r, e, op, SIZE, to->mr->iova,
+			      to->mr->rkey)));
+	must(succeeded(&r, e, opcode[op]));
+	return 0;
+}
+
+/* A Send of the client arrives: the server may send from then on. */
+static int settle(void)
+{
+	struct request s, r;
+	struct work w;
+
+	must(post_recv(&server, &r, 0, 64));
+	must(post(&client, transfer(&w, &s, &client, IB_WR_SEND, 64, 0, 0)));
+	must(succeeded(&s, &client, IB_WC_SEND));
+	must(succeeded(&r, &server, IB_WC_RECV));
+	return 0;
+}
+
+/* Ends and connections. */
+
+static int furnish(struct end *e)
+{
+	struct ib_qp_init_attr attr = {
+		.qp_type = IB_QPT_RC, .sq_sig_type = IB_SIGNAL_REQ_WR,
+		.cap = {
+			.max_send_wr = DEPTH, .max_recv_wr = DEPTH,
+			.max_send_sge = 1, .max_recv_sge = 1,
+		},
+	};
+	int i;
+
+	expect(e->id->device == dev);
+	e->pd = ib_alloc_pd(dev, 0);
+	expect(!IS_ERR(e->pd));
+	/* Completions come in softirq, as most have them. */
+	e->cq = ib_alloc_cq(dev, NULL, 3 * DEPTH, 0, IB_POLL_SOFTIRQ);
+	expect(!IS_ERR(e->cq));
+	e->mr = ib_alloc_mr(e->pd, IB_MR_TYPE_MEM_REG, PAGES);
+	expect(!IS_ERR(e->mr));
+	e->buf = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, ORDER);
+	expect(e->buf);
+	e->dma = ib_dma_map_single(dev, e->buf, SIZE, DMA_BIDIRECTIONAL);
+	expect(!ib_dma_mapping_error(dev, e->dma));
+	sg_init_table(e->sg, PAGES);
+	for (i = 0; i < PAGES; i++)
+		sg_set_page(&e->sg[i], virt_to_page(e->buf + i * PAGE_SIZE),
+			    PAGE_SIZE, 0);
+	expect(ib_dma_map_sg(dev, e->sg, PAGES, DMA_BIDIRECTIONAL) == PAGES);
+	attr.send_cq = e->cq;
+	attr.recv_cq = e->cq;
+	must(rdma_create_qp(e->id, e->pd, &attr));
+	e->qp = e->id->qp;
+	return 0;
+}
+
+/* Of both ends; the context is the end, or none for a request. */
+static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	struct rdma_conn_param param = {
+		.responder_resources = 8, .initiator_depth = 8,
+	};
+	struct end *e = id->context ?: &server;
+	int ret = e->last == event->event;
+
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		id->context = e;
+		if (!ret) {
+			e->id = id;
+			if (furnish(e) || rdma_accept(id, &param))
+				pr_err("%s: cannot accept\n", check);
+		}
+	}
+	if (ret) {
+		/* It is the core's to destroy. */
+		e->id = NULL;
+		if (e->strips) {
+			rdma_destroy_qp(id);
+			e->qp = NULL;
+		}
+	}
+	set_bit(event->event, &e->seen);
+	wake_up_all(&events);
+	return ret;
+}
+
+static bool comes(struct end *e, enum rdma_cm_event_type type)
+{
+	return wait_event_timeout(events, test_bit(type, &e->seen), PATIENCE);
+}
+
+/* The client gets as far as to connect to @port. */
+static int start(__be16 port)
+{
+	struct rdma_conn_param param = {
+		.responder_resources = 8, .initiator_depth = 8,
+	};
+	struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_port = port,
+		.sin_addr.s_addr = in_aton(address),
+	};
+
+	client.id = rdma_create_id(current->nsproxy->net_ns, handler, &client,
+				   RDMA_PS_TCP, IB_QPT_RC);
+	expect(!IS_ERR(client.id));
+	must(rdma_resolve_addr(client.id, NULL, (struct sockaddr *)&to, 5000));
+	expect(comes(&client, RDMA_CM_EVENT_ADDR_RESOLVED));
+	must(rdma_resolve_route(client.id, 5000));
+	expect(comes(&client, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	must(furnish(&client));
+	must(rdma_connect(client.id, &param));
+	return 0;
+}
+
+/* A listener, and a client that connects to it. */
+static int start_both(void)
+{
+	struct sockaddr_in at = {
+		.sin_family = AF_INET, .sin_addr.s_addr = in_aton(address),
+	};
+
+	listener = rdma_create_id(current->nsproxy->net_ns, handler, NULL,
+				  RDMA_PS_TCP, IB_QPT_RC);
+	expect(!IS_ERR(listener));
+	must(rdma_bind_addr(listener, (struct sockaddr *)&at));
+	must(rdma_listen(listener, 8));
+	return start(((struct sockaddr_in *)
+		      &listener->route.addr.src_addr)->sin_port);
+}
+
+static int connect_both(void)
+{
+	must(start_both());
+	expect(comes(&client, RDMA_CM_EVENT_ESTABLISHED));
+	expect(comes(&server, RDMA_CM_EVENT_ESTABLISHED));
+	return settle();
+}
+
+static void strip(struct end *e)
+{
+	if (e->id && !IS_ERR(e->id)) {
+		rdma_disconnect(e->id);
+		/* No event comes from then on. */
+		rdma_destroy_id(e->id);
+	}
+	if (e->qp) {
+		ib_drain_qp(e->qp);
+		ib_destroy_qp(e->qp);
+	}
+	if (e->mr && !IS_ERR(e->mr))
+		ib_dereg_mr(e->mr);
+	if (e->buf) {
+		ib_dma_unmap_sg(dev, e->sg, PAGES, DMA_BIDIRECTIONAL);
+		ib_dma_unmap_single(dev, e->dma, SIZE, DMA_BIDIRECTIONAL);
+		free_pages((unsigned long)e->buf, ORDER);
+	}
+	if (e->cq && !IS_ERR(e->cq))
+		ib_free_cq(e->cq);
+	if (e->pd && !IS_ERR(e->pd))
+		ib_dealloc_pd(e->pd);
+}
+
+static void disconnect_both(void)
+{
+	if (listener && !IS_ERR(listener))
+		rdma_destroy_id(listener);
+	strip(&client);
+	strip(&server);
+}
+
+/* The checks. */
+
+/* Posting with interrupts off: small and large messages, both ways. */
+static int check_irqs(void)
+{
+	enum { ROUNDS = 50 };
+	struct request s, r, w, d;
+	struct work sw, ww, dw;
+	unsigned long flags;
+	DEFINE_SPINLOCK(lock);
+	int i, rc[4];
+
+	must(connect_both());
+	must(register_now(&server));
+	for (i = 0; i < ROUNDS; i++) {
+		u32 len = i % 2 ? 64 : SIZE;
+
+		memset(client.buf, i, SIZE);
+		memset(server.buf, ~i, SIZE);
+		transfer(&ww, &w, &client, IB_WR_RDMA_WRITE, SIZE,
+			 server.mr->iova, server.mr->rkey);
+		transfer(&dw, &d, &client, IB_WR_RDMA_READ, SIZE,
+			 server.mr->iova, server.mr->rkey);
+		spin_lock_irqsave(&lock, flags);
+		rc[0] = post(&client, &ww);
+		rc[1] = post(&client, &dw);
+		spin_unlock_irqrestore(&lock, flags);
+		expect(!rc[0] && !rc[1]);
+		must(succeeded(&w, &client, IB_WC_RDMA_WRITE));
+		must(succeeded(&d, &client, IB_WC_RDMA_READ));
+		expect(!memchr_inv(server.buf, i, SIZE));
+		expect(!memchr_inv(client.buf, i, SIZE));
+
+		memset(server.buf, ~i, SIZE);
+		transfer(&sw, &s, &server, IB_WR_SEND, len, 0, 0);
+		spin_lock_irqsave(&lock, flags);
+		rc[2] = post_recv(&client, &r, 0, SIZE);
+		rc[3] = post(&server, &sw);
+		spin_unlock_irqrestore(&lock, flags);
+		expect(!rc[2] && !rc[3]);
+		must(succeeded(&s, &server, IB_WC_SEND));
+		must(succeeded(&r, &client, IB_WC_RECV));
+		expect(r.len == len);
+		expect(!memchr_inv(client.buf, ~i, len));
+	}
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	expect(state_of(server.qp) == IB_QPS_RTS);
+	return 0;
+}
+
+static void map_in_handler(struct request *r)
+{
+	r->ret = map(&client);
+}
+
+/* The list of a flushed registration may be mapped again when it completes. */
+static int check_flush(void)
+{
+	struct request before, reg, after, r;
+	struct work w, rw, aw;
+
+	must(connect_both());
+	expect(map(&client) == PAGES);
+	must(post_recv(&client, &r, 0, 64));
+	must(to_error(client.qp));
+	transfer(&w, &before, &client, IB_WR_SEND, 64, 0, 0);
+	reg_mr(&rw, &reg, &client, 0);
+	reg.hook = map_in_handler;
+	transfer(&aw, &after, &client, IB_WR_SEND, 64, 0, 0);
+	w.wr.next = &rw.wr;
+	rw.wr.next = &aw.wr;
+	must(post(&client, &w));
+	must(completed(&r, IB_WC_WR_FLUSH_ERR));
+	must(completed(&before, IB_WC_WR_FLUSH_ERR));
+	must(completed(&reg, IB_WC_WR_FLUSH_ERR));
+	expect(reg.ret == PAGES);
+	must(completed(&after, IB_WC_WR_FLUSH_ERR));
+	expect(before.place < reg.place && reg.place < after.place);
+	expect(state_of(client.qp) == IB_QPS_ERR);
+	expect(fails(server.qp));
+	return 0;
+}
+
+/*
+ * Each round reads into a region, invalidates it behind a fence, and registers it anew with another
+ * key for the next: without the fence the key would go while the answer is still placed.
+ */
+static int check_fence(void)
+{
+	enum { ROUNDS = 200 };
+	struct request reg, rd, inv;
+	struct work gw, dw, iw;
+	int i;
+
+	must(connect_both());
+	must(register_now(&server));
+	for (i = 0; i < ROUNDS; i++) {
+		memset(server.buf, i, SIZE);
+		memset(client.buf, ~i, SIZE);
+		ib_update_fast_reg_key(client.mr, i);
+		expect(map(&client) == PAGES);
+		reg_mr(&gw, &reg, &client, IB_SEND_FENCE);
+		transfer(&dw, &rd, &client, IB_WR_RDMA_READ, SIZE,
+			 server.mr->iova, server.mr->rkey);
+		dw.sge.addr = client.mr->iova;
+		dw.sge.lkey = client.mr->lkey;
+		local_inv(&iw, &inv, client.mr->rkey, IB_SEND_FENCE);
+		gw.wr.next = &dw.wr;
+		dw.wr.next = &iw.wr;
+		must(post(&client, &gw));
+		must(succeeded(&inv, &client, IB_WC_LOCAL_INV));
+		/* Those before it have completed. */
+		expect(completion_done(&reg.done) && completion_done(&rd.done));
+		must(succeeded(&reg, &client, IB_WC_REG_MR));
+		must(succeeded(&rd, &client, IB_WC_RDMA_READ));
+		expect(reg.place < rd.place && rd.place < inv.place);
+		expect(!memchr_inv(client.buf, i, SIZE));
+	}
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	return 0;
+}
+
+/* What is wrong with a request that must fail: the QP ends, and so does what is behind it. */
+static int must_fail(struct work *w, struct request *bad)
+{
+	struct request before, after, r;
+	struct work bw, aw;
+
+	must(post_recv(&client, &r, 0, 64));
+	transfer(&bw, &before, &client, IB_WR_RDMA_WRITE, 0, 0, 0);
+	bw.wr.num_sge = 0;
+	transfer(&aw, &after, &client, IB_WR_SEND, 64, 0, 0);
+	bw.wr.next = &w->wr;
+	w->wr.next = &aw.wr;
+	must(post(&client, &bw));
+	must(succeeded(&before, &client, IB_WC_RDMA_WRITE));
+	must(completed(bad, IB_WC_LOC_QP_OP_ERR));
+	must(completed(&after, IB_WC_WR_FLUSH_ERR));
+	must(completed(&r, IB_WC_WR_FLUSH_ERR));
+	expect(before.place < bad->place && bad->place < after.place);
+	expect(state_of(client.qp) == IB_QPS_ERR);
+	expect(fails(server.qp));
+	expect(comes(&client, RDMA_CM_EVENT_DISCONNECTED));
+	expect(comes(&server, RDMA_CM_EVENT_DISCONNECTED));
+	return 0;
+}
+
+static int check_reg_index(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	expect(map(&client) == PAGES);
+	reg_mr(&w, &bad, &client, 0);
+	w.reg.key ^= 0x100;
+	return must_fail(&w, &bad);
+}
+
+static int check_reg_empty(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	return must_fail(reg_mr(&w, &bad, &client, 0), &bad);
+}
+
+static int check_reg_twice(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&client));
+	expect(map(&client) == PAGES);
+	return must_fail(reg_mr(&w, &bad, &client, 0), &bad);
+}
+
+/* Of another protection domain. */
+static int check_reg_foreign(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	expect(map(&server) == PAGES);
+	return must_fail(reg_mr(&w, &bad, &server, 0), &bad);
+}
+
+static int check_inv_key(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&client));
+	local_inv(&w, &bad, client.mr->rkey ^ 1, 0);
+	return must_fail(&w, &bad);
+}
+
+static int check_inv_unknown(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	/* No region has the index 0. */
+	return must_fail(local_inv(&w, &bad, 1, 0), &bad);
+}
+
+/* The key to all memory of the kernel cannot be invalidated. */
+static int check_inv_dma(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	local_inv(&w, &bad, client.pd->local_dma_lkey, 0);
+	return must_fail(&w, &bad);
+}
+
+static int check_inv_foreign(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&server));
+	local_inv(&w, &bad, server.mr->rkey, 0);
+	return must_fail(&w, &bad);
+}
+
+/* A region has a new key: what the peer does with the old one is refused. */
+static int old_key(enum ib_wr_opcode op)
+{
+	struct request r, after, recv;
+	struct work w, aw;
+	u32 old;
+
+	must(connect_both());
+	must(register_now(&server));
+	old = server.mr->rkey;
+	must(transfer_now(&client, op, &server));
+	must(invalidate_now(&server, old));
+	ib_update_fast_reg_key(server.mr, ib_inc_rkey(old));
+	expect(server.mr->rkey != old);
+	must(register_now(&server));
+	must(transfer_now(&client, op, &server));
+
+	memset(server.buf, 0x55, SIZE);
+	memset(client.buf, 0xaa, SIZE);
+	must(post_recv(&server, &recv, 0, 64));
+	transfer(&w, &r, &client, op, SIZE, server.mr->iova, old);
+	transfer(&aw, &after, &client, IB_WR_RDMA_READ, 64, server.mr->iova,
+		 server.mr->rkey);
+	w.wr.next = &aw.wr;
+	must(post(&client, &w));
+	expect(wait_for_completion_timeout(&r.done, PATIENCE));
+	/* A Write is done when it is sent. */
+	expect(op == IB_WR_RDMA_WRITE || r.status == IB_WC_REM_ACCESS_ERR);
+	expect(wait_for_completion_timeout(&after.done, PATIENCE));
+	expect(after.status != IB_WC_SUCCESS);
+	must(completed(&recv, IB_WC_WR_FLUSH_ERR));
+	expect(fails(client.qp) && fails(server.qp));
+	expect(!memchr_inv(server.buf, 0x55, SIZE));
+	expect(!memchr_inv(client.buf, 0xaa, SIZE));
+	return 0;
+}
+
+static int check_old_write(void)
+{
+	return old_key(IB_WR_RDMA_WRITE);
+}
+
+static int check_old_read(void)
+{
+	return old_key(IB_WR_RDMA_READ);
+}
+
+/* The handler of a request returns an error: that is how to reject. */
+static int check_end_request(void)
+{
+	server.last = RDMA_CM_EVENT_CONNECT_REQUEST;
+	must(start_both());
+	expect(comes(&client, RDMA_CM_EVENT_REJECTED));
+	expect(comes(&server, RDMA_CM_EVENT_CONNECT_REQUEST));
+	expect(!test_bit(RDMA_CM_EVENT_ESTABLISHED, &client.seen));
+	return 0;
+}
+
+/* As soon as it is connected: the other side is told, and the QP fails. */
+static int end_established(struct end *e, struct end *other)
+{
+	e->last = RDMA_CM_EVENT_ESTABLISHED;
+	must(start_both());
+	expect(comes(e, RDMA_CM_EVENT_ESTABLISHED));
+	expect(comes(other, RDMA_CM_EVENT_DISCONNECTED) ||
+	       /* If the client is that fast. */
+	       test_bit(RDMA_CM_EVENT_CONNECT_ERROR, &other->seen));
+	expect(fails(e->qp) && fails(other->qp));
+	expect(!test_bit(RDMA_CM_EVENT_DISCONNECTED, &e->seen));
+	return 0;
+}
+
+static int check_end_connected(void)
+{
+	return end_established(&client, &server);
+}
+
+static int check_end_accepted(void)
+{
+	return end_established(&server, &client);
+}
+
+/* The QP goes with the identifier, in the handler itself. */
+static int end_disconnected(struct end *e, struct end *other)
+{
+	struct request r;
+
+	e->last = RDMA_CM_EVENT_DISCONNECTED;
+	e->strips = true;
+	must(connect_both());
+	must(post_recv(e, &r, 0, 64));
+	must(rdma_disconnect(other->id));
+	expect(comes(e, RDMA_CM_EVENT_DISCONNECTED));
+	must(completed(&r, IB_WC_WR_FLUSH_ERR));
+	expect(comes(other, RDMA_CM_EVENT_DISCONNECTED));
+	expect(fails(other->qp));
+	return 0;
+}
+
+static int check_end_disconnected(void)
+{
+	return end_disconnected(&client, &server);
+}
+
+static int check_end_accepted_disconnected(void)
+{
+	return end_disconnected(&server, &client);
+}
+
+/* The connection fails, and the QP goes with the identifier, in the handler itself. */
+static int end_failed(__be16 port, enum rdma_cm_event_type type)
+{
+	client.last = type;
+	client.strips = true;
+	must(start(port));
+	expect(comes(&client, type));
+	expect(!client.qp);
+	return 0;
+}
+
+/* A TCP socket that listens in place of a peer. */
+static struct socket *tcp_listener(__be16 *port)
+{
+	struct sockaddr_in at = {
+		.sin_family = AF_INET, .sin_addr.s_addr = in_aton(address),
+	};
+	struct socket *sock;
+
+	if (sock_create_kern(current->nsproxy->net_ns, PF_INET, SOCK_STREAM,
+			     IPPROTO_TCP, &sock))
+		return NULL;
+	if (kernel_bind(sock, (void *)&at, sizeof(at)) ||
+	    kernel_listen(sock, 8) ||
+	    kernel_getsockname(sock, (struct sockaddr *)&at) < 0) {
+		sock_release(sock);
+		return NULL;
+	}
+	*port = at.sin_port;
+	return sock;
+}
+
+/* Nobody listens. */
+static int check_end_rejected(void)
+{
+	struct socket *sock;
+	__be16 port;
+
+	sock = tcp_listener(&port);
+	expect(sock);
+	sock_release(sock);
+	return end_failed(port, RDMA_CM_EVENT_REJECTED);
+}
+
+/* The peer says nothing. */
+static int check_end_unreachable(void)
+{
+	struct socket *sock;
+	__be16 port;
+	int rc;
+
+	sock = tcp_listener(&port);
+	expect(sock);
+	rc = end_failed(port, RDMA_CM_EVENT_UNREACHABLE);
+	sock_release(sock);
+	return rc;
+}
+
+/* The peer speaks something else. */
+static int answer_wrongly(struct socket *sock)
+{
+	static char wrong[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+	struct kvec vec = { .iov_base = wrong, .iov_len = sizeof(wrong) - 1 };
+	struct msghdr msg = {};
+	struct socket *peer;
+	int rc;
+
+	must(kernel_accept(sock, &peer, 0));
+	rc = kernel_sendmsg(peer, &msg, &vec, 1, vec.iov_len);
+	if (is_so(rc == vec.iov_len, "all is sent", __LINE__) &&
+	    is_so(comes(&client, RDMA_CM_EVENT_CONNECT_ERROR),
+		  "CONNECT_ERROR comes", __LINE__))
+		rc = 0;
+	else
+		rc = -EPROTO;
+	sock_release(peer);
+	return rc;
+}
+
+static int check_end_error(void)
+{
+	struct socket *sock;
+	__be16 port;
+	int rc;
+
+	sock = tcp_listener(&port);
+	expect(sock);
+	client.last = RDMA_CM_EVENT_CONNECT_ERROR;
+	client.strips = true;
+	rc = start(port) ?: answer_wrongly(sock);
+	sock_release(sock);
+	return rc;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} checks[] = {
+	{ "irqs", check_irqs },
+	{ "flush", check_flush },
+	{ "fence", check_fence },
+	{ "reg-index", check_reg_index },
+	{ "reg-empty", check_reg_empty },
+	{ "reg-twice", check_reg_twice },
+	{ "reg-foreign", check_reg_foreign },
+	{ "inv-key", check_inv_key },
+	{ "inv-unknown", check_inv_unknown },
+	{ "inv-dma", check_inv_dma },
+	{ "inv-foreign", check_inv_foreign },
+	{ "old-write", check_old_write },
+	{ "old-read", check_old_read },
+	{ "end-request", check_end_request },
+	{ "end-connected", check_end_connected },
+	{ "end-accepted", check_end_accepted },
+	{ "end-disconnected", check_end_disconnected },
+	{ "end-accepted-disconnected", check_end_accepted_disconnected },
+	{ "end-rejected", check_end_rejected },
+	{ "end-unreachable", check_end_unreachable },
+	{ "end-error", check_end_error },
+};
+
+static int add_one(struct ib_device *one)
+{
+	if (!strcmp(dev_name(&one->dev), device))
+		dev = one;
+	return 0;
+}
+
+/* Nobody takes the device away from a running check. */
+static void remove_one(struct ib_device *one, void *data)
+{
+}
+
+static struct ib_client ib_client = {
+	.name = KBUILD_MODNAME, .add = add_one, .remove = remove_one,
+};
+
+static int __init consumer_init(void)
+{
+	int rc = -EINVAL, i;
+
+	if (!address || !check)
+		return -EINVAL;
+	rc = ib_register_client(&ib_client);
+	if (rc)
+		return rc;
+	rc = dev ? -EINVAL : -ENODEV;
+	client.last = NEVER;
+	server.last = NEVER;
+	for (i = 0; dev && i < ARRAY_SIZE(checks); i++) {
+		if (strcmp(checks[i].name, check))
+			continue;
+		rc = checks[i].run();
+		disconnect_both();
+	}
+	ib_unregister_client(&ib_client);
+	return rc;
+}
+module_init(consumer_init);
+
+static void __exit consumer_exit(void)
+{
+}
+module_exit(consumer_exit);
+
+MODULE_DESCRIPTION("Kernel consumer that tests siw");
+MODULE_LICENSE("GPL");
