@@ -12,6 +12,7 @@
 #include <linux/xarray.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/iw_cm.h>
 #include <rdma/uverbs_ioctl.h>
 
 /* Device and user data */
@@ -31,6 +32,10 @@ bool siw_helper_net_admin(struct ib_device *dev);
 
 /* Connection manager */
 bool siw_helper_kthread(void);
+bool siw_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
+struct pid *siw_helper_get_process(void);
+bool siw_helper_is_process(const struct pid *pid);
+void siw_helper_put_process(struct pid *pid);
 
 /* Gate */
 struct siw_gate {

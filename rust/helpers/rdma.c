@@ -7,12 +7,15 @@
 #include <linux/capability.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/pid.h>
 #include <linux/preempt.h>
+#include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/iw_cm.h>
+#include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
 
 #include "siw_helpers_rdma.h"
@@ -77,6 +80,32 @@ static typeof(iw_create_cm_id) *const siw_iw_cm __used = iw_create_cm_id;
 bool siw_helper_kthread(void)
 {
 	return current->flags & PF_KTHREAD;
+}
+
+/*
+ * The only consumer of iw_cm is rdma_cm (cma.c), whose own structure begins with
+ * the rdma_cm_id.
+ */
+bool siw_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
+{
+	const struct rdma_cm_id *consumer = id->context;
+
+	return READ_ONCE(consumer->qp) == qp;
+}
+
+struct pid *siw_helper_get_process(void)
+{
+	return get_pid(task_tgid(current));
+}
+
+bool siw_helper_is_process(const struct pid *pid)
+{
+	return task_tgid(current) == pid;
+}
+
+void siw_helper_put_process(struct pid *pid)
+{
+	put_pid(pid);
 }
 
 /* Settings */

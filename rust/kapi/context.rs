@@ -17,6 +17,12 @@ pub(crate) fn cpu() -> u32 {
     unsafe { bindings::siw_helper_cpu() }
 }
 
+/// Whether a thread of the kernel runs here, and no system call of a program.
+pub(crate) fn in_kthread() -> bool {
+    // SAFETY: Always safe to call.
+    unsafe { bindings::siw_helper_kthread() }
+}
+
 /// Lets others run. May sleep.
 pub(crate) fn cond_resched() {
     might_sleep();

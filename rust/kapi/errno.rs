@@ -17,6 +17,7 @@ macro_rules! codes {
 }
 
 codes! {
+    eacces = EACCES, "Permission denied.";
     eaddrnotavail = EADDRNOTAVAIL, "Not an address of this host.";
     eafnosupport = EAFNOSUPPORT, "Not an address of this family.";
     econnaborted = ECONNABORTED, "Connection given up by this side.";

@@ -7,6 +7,7 @@ pub(crate) mod context;
 pub(crate) mod crc32c;
 pub(crate) mod errno;
 pub(crate) mod net;
+pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod slot;

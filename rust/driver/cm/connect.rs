@@ -18,7 +18,7 @@ use super::{
     Step, MAX_DEPTH,
 };
 use crate::kapi::{
-    errno,
+    context, errno,
     net::{Family, Socket, TcpState},
     rdma::{CmEvent, CmId, ConnParam},
 };
@@ -67,14 +67,25 @@ pub(super) fn to_event(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
 
-fn find_qp(dev: &Device, qpn: u32) -> Result<QpRef> {
-    dev.qps.get(qpn).ok_or(EINVAL)
+/// The queue pair of that number, if it is the caller's to connect.
+///
+/// The core takes the number from a program and does not ask whose it is. A program may name what
+/// it has made itself; a kernel consumer runs in a thread of the kernel, or (as in a `mount`) in a
+/// program's system call, and then it has tied the queue pair to `id`.
+fn find_qp(dev: &Device, id: &CmId<Siw>, qpn: u32) -> Result<QpRef> {
+    let qp = dev.qps.get(qpn).ok_or(EINVAL)?;
+    let allowed = context::in_kthread()
+        || match &qp.owner {
+            Some(owner) => owner.is_current(),
+            None => id.has_qp(&qp),
+        };
+    allowed.then_some(qp).ok_or_else(errno::eacces)
 }
 
 /// `iw_connect`: starts a connection. What comes of it is told by CONNECT_REPLY, unless this fails.
 pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
-    let qp = find_qp(dev, param.qpn)?;
+    let qp = find_qp(dev, &id, param.qpn)?;
     // The remote port may be mapped by iwpmd; the local one is never: TCP of the host is used.
     let (local, remote) = (id.local_addr()?, id.m_remote_addr()?);
     if local.family() != remote.family() {
@@ -364,7 +375,7 @@ impl Endpoint {
         let (len, est) = machine
             .accept(ird, ord, param.pdata, &mut frame)
             .map_err(|_| EINVAL)?;
-        self.bind_qp(find_qp(&self.dev, param.qpn)?, Phase::Idle)?;
+        self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
         // First the QP, which keeps silent until it hears from the peer, then the reply: nothing
         // can fail once the peer thinks we are up.
         self.start_stream(inner, &est)?;

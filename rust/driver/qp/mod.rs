@@ -30,6 +30,7 @@ use super::{
     QpObj, //
 };
 use crate::kapi::{
+    process::Process,
     rdma::{
         QpCap,
         QpPath, //
@@ -64,6 +65,8 @@ use stream::Stream;
 /// The driver's part of a queue pair.
 #[pin_data]
 pub(crate) struct Qp {
+    /// The program that made it, and alone may connect it; none: a kernel consumer.
+    pub(crate) owner: Option<Process>,
     /// Protection domain of everything the queue pair may touch.
     pub(crate) pd: PdId,
     /// Where sends complete.

@@ -26,6 +26,7 @@ use crate::{
     },
     kapi::{
         errno,
+        process::Process,
         rdma::{
             self,
             abi,
@@ -87,7 +88,9 @@ pub(crate) fn create(
     let dev = pd.dev().clone();
     let pd = pd.id;
     let entries = cap.max_send_wr.next_power_of_two();
+    let owner = user.map(|_| Process::current());
     Ok(try_pin_init!(Qp {
+        owner,
         pd,
         scq,
         rcq,

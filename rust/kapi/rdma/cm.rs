@@ -23,7 +23,10 @@ use kernel::{
     },
 };
 
-use super::ops::Driver;
+use super::{
+    object::Qp,
+    ops::Driver, //
+};
 use crate::kapi::{
     bindings::{
         self,
@@ -31,6 +34,7 @@ use crate::kapi::{
         iw_cm_conn_param,
         iw_cm_id,
     },
+    context,
     errno,
     net::SockAddr, //
 };
@@ -110,8 +114,8 @@ impl Established {
     ///
     /// `id` is being accepted. Then [`Self::wait`] or [`Self::cancel`] follows.
     pub(super) unsafe fn expect(id: *mut iw_cm_id) -> Result<Option<Arc<Self>>> {
-        // SAFETY: No requirements. Only threads of the kernel accept in the core's work item.
-        if unsafe { bindings::siw_helper_kthread() } {
+        // Only threads of the kernel accept in the core's work item.
+        if context::in_kthread() {
             return Ok(None);
         }
         // SAFETY: By the requirements of this function. The core is not calling it now: the event
@@ -270,6 +274,14 @@ impl<D: Driver> CmId<D> {
     /// Whether to listen for this address family only.
     pub(crate) fn afonly(&self) -> bool {
         self.id().afonly()
+    }
+
+    /// Whether the consumer has tied that QP to the identifier, as kernel consumers do with
+    /// `rdma_create_qp()`. No program can.
+    pub(crate) fn has_qp(&self, qp: &Qp<D>) -> bool {
+        // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
+        // long. Of the QP only the address is used.
+        unsafe { bindings::siw_helper_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
     }
 
     /// Reports an event. Any context; if it fails, the consumer is not told.

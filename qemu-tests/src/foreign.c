@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A queue pair is connected by the process that made it, and by no other: not of
+ * another user, nor of the same. Run as "foreign ADDRESS", with the address of this
+ * host's device; or as "foreign ADDRESS NUMBER", for one queue pair of others.
+ */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#include "must.h"
+
+#define PORT "7471"
+#define OWNER 1001
+#define OTHER 1002
+
+static struct rdma_event_channel *channel;
+
+static struct rdma_cm_event *expect(enum rdma_cm_event_type type)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	if (poll(&fd, 1, 60000) <= 0)
+		die("no event, %s expected", rdma_event_str(type));
+	must(rdma_get_cm_event(channel, &event));
+	if (event->event != type)
+		die("event %s (status %d), %s expected", rdma_event_str(event->event),
+		    event->status, rdma_event_str(type));
+	return event;
+}
+
+static void swallow(enum rdma_cm_event_type type)
+{
+	must(rdma_ack_cm_event(expect(type)));
+}
+
+static struct rdma_addrinfo *address(const char *host, int flags)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = flags }, *res;
+
+	must(rdma_getaddrinfo(host, PORT, &hints, &res));
+	return res;
+}
+
+static struct rdma_cm_id *listener(const char *host)
+{
+	struct rdma_addrinfo *addr = address(host, RAI_PASSIVE);
+	struct rdma_cm_id *id;
+
+	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(id, addr->ai_src_addr));
+	must(rdma_listen(id, 8));
+	rdma_freeaddrinfo(addr);
+	return id;
+}
+
+static struct rdma_cm_id *resolved(const char *host)
+{
+	struct rdma_addrinfo *addr = address(host, 0);
+	struct rdma_cm_id *id;
+
+	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 10000));
+	swallow(RDMA_CM_EVENT_ADDR_RESOLVED);
+	must(rdma_resolve_route(id, 10000));
+	swallow(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	rdma_freeaddrinfo(addr);
+	return id;
+}
+
+static struct ibv_qp *make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
+	struct ibv_qp *qp;
+
+	attr.send_cq = attr.recv_cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+	if (!pd || !attr.send_cq)
+		die("no PD or CQ: %s", strerror(errno));
+	qp = ibv_create_qp(pd, &attr);
+	if (!qp)
+		die("no QP: %s", strerror(errno));
+	return qp;
+}
+
+static struct rdma_conn_param with(uint32_t qpn)
+{
+	return (struct rdma_conn_param){ .qp_num = qpn, .responder_resources = 1, .initiator_depth = 1 };
+}
+
+static void become(uid_t uid)
+{
+	must(setresgid(uid, uid, uid));
+	must(setresuid(uid, uid, uid));
+	channel = rdma_create_event_channel();
+	if (!channel)
+		die("no event channel: %s", strerror(errno));
+}
+
+static void denied(const char *what, int rc)
+{
+	if (!rc)
+		die("%s with the queue pair of another process", what);
+	if (errno != EACCES)
+		die("%s with the queue pair of another process: %s", what, strerror(errno));
+}
+
+/* Connects, and accepts, with a queue pair that is not its own. */
+static void steal(const char *host, uint32_t qpn)
+{
+	struct rdma_cm_id *id = resolved(host), *listen, *taken;
+	struct rdma_conn_param theirs = with(qpn), ours = with(make_qp(id)->qp_num);
+	struct rdma_cm_event *event;
+
+	denied("connected", rdma_connect(id, &theirs));
+	listen = listener(host);
+	/* What was refused has left the identifier as it was. */
+	must(rdma_connect(id, &ours));
+	event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	taken = event->id;
+	must(rdma_ack_cm_event(event));
+	denied("accepted", rdma_accept(taken, &theirs));
+	swallow(RDMA_CM_EVENT_REJECTED);
+	must(rdma_destroy_id(taken));
+	must(rdma_destroy_id(listen));
+}
+
+struct making {
+	struct rdma_cm_id *id;
+	struct ibv_qp *qp;
+};
+
+static void *make_in_thread(void *arg)
+{
+	struct making *making = arg;
+
+	making->qp = make_qp(making->id);
+	return NULL;
+}
+
+/* Tells the number of its queue pair, and later connects it, with all that others have tried meanwhile. */
+static void own(const char *host, int tell, int go)
+{
+	struct rdma_cm_id *id = resolved(host), *listen, *taken;
+	struct making making = { .id = id };
+	struct ibv_qp_init_attr init;
+	struct rdma_conn_param p;
+	struct ibv_qp_attr attr;
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	char c;
+
+	/* Of another thread, which is gone by then. */
+	must(pthread_create(&thread, NULL, make_in_thread, &making));
+	must(pthread_join(thread, NULL));
+	must(write(tell, &making.qp->qp_num, sizeof(uint32_t)) != sizeof(uint32_t));
+	must(read(go, &c, 1) != 1);
+	must(ibv_query_qp(making.qp, &attr, IBV_QP_STATE, &init));
+	if (attr.qp_state != IBV_QPS_INIT)
+		die("the queue pair is in state %d", attr.qp_state);
+	listen = listener(host);
+	p = with(making.qp->qp_num);
+	must(rdma_connect(id, &p));
+	event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	taken = event->id;
+	must(rdma_ack_cm_event(event));
+	p = with(make_qp(id)->qp_num);
+	must(rdma_accept(taken, &p));
+	/* Of both ends. */
+	swallow(RDMA_CM_EVENT_ESTABLISHED);
+	swallow(RDMA_CM_EVENT_ESTABLISHED);
+	must(rdma_destroy_id(listen));
+}
+
+static void reap(pid_t pid)
+{
+	int status;
+
+	must(waitpid(pid, &status, 0) != pid);
+	if (status)
+		exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	int tell[2], go[2];
+	uint32_t qpn;
+	pid_t owner;
+
+	if (argc == 3) {
+		become(OTHER);
+		steal(argv[1], strtoul(argv[2], NULL, 0));
+		return 0;
+	}
+	if (argc != 2)
+		die("what address?");
+	must(pipe(tell));
+	must(pipe(go));
+	owner = fork();
+	if (!owner) {
+		become(OWNER);
+		own(argv[1], tell[1], go[0]);
+		return 0;
+	}
+	close(tell[1]);
+	must(read(tell[0], &qpn, sizeof(qpn)) != sizeof(qpn));
+	for (int i = 0; i < 2; i++) {
+		pid_t thief = fork();
+
+		if (!thief) {
+			become(i ? OWNER : OTHER);
+			steal(argv[1], qpn);
+			return 0;
+		}
+		reap(thief);
+	}
+	must(write(go[1], "", 1) != 1);
+	reap(owner);
+	return 0;
+}

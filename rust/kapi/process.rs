@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose system call this is.
+//!
+//! C header: [`include/linux/pid.h`](srctree/include/linux/pid.h)
+
+use crate::kapi::bindings;
+use core::ptr::NonNull;
+
+/// A process, with all its threads. Its number may be given to another one when it is gone; this is
+/// that of no other.
+///
+/// # Invariants
+///
+/// The pointer is a thread group's `struct pid`, and the reference is counted.
+pub(crate) struct Process(NonNull<bindings::pid>);
+
+// SAFETY: A `struct pid` may be used and released from any thread.
+unsafe impl Send for Process {}
+// SAFETY: As above; nothing of it changes.
+unsafe impl Sync for Process {}
+
+impl Process {
+    /// The one that runs here. Process context.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Always safe to call.
+        let pid = unsafe { bindings::siw_helper_get_process() };
+        // INVARIANT: Just counted.
+        // SAFETY: Whoever runs is of a thread group.
+        Self(unsafe { NonNull::new_unchecked(pid) })
+    }
+
+    /// Whether it is the one that runs here. Process context.
+    pub(crate) fn is_current(&self) -> bool {
+        // SAFETY: Valid by the type invariants.
+        unsafe { bindings::siw_helper_is_process(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: Counted by the type invariants.
+        unsafe { bindings::siw_helper_put_process(self.0.as_ptr()) };
+    }
+}
