@@ -41,6 +41,10 @@ module! {
             default: 65536,
             description: "smallest message sent by reference, in bytes, if FPDUs are large; 0: none",
         },
+        pairs: u32 {
+            default: 1,
+            description: "1: connect queue pairs by ibv_modify_qp alone, over TCP port 290, 0: only with a connection manager",
+        },
         eql: u32 {
             default: 0,
             description: "tell by 1: the length of TCP's queue, 0: sequence numbers, what the peer has acknowledged",
@@ -61,6 +65,7 @@ impl kernel::Module for Module {
             param(module_parameters::large_fpdus.value()),
             param(module_parameters::zcopy_min.value()),
             param(module_parameters::eql.value()),
+            param(module_parameters::pairs.value()),
         )?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

@@ -4,6 +4,7 @@
  * alone. Both ends are in this process. Run as "pair-check DEVICE GID-INDEX [TEST]".
  */
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -430,31 +431,73 @@ static void test_gone(void)
 	}
 }
 
-/* A client that is no queue pair comes for a queue pair that waits. */
-static void stranger(const void *data, size_t len)
+enum answer { ACCEPTED, REJECTED, RESET };
+enum { PRIVILEGED, ANY_PORT, FROM_LOOPBACK };
+
+/* A connection to who waits for its peer. */
+static int call(int from)
 {
-	struct sockaddr_storage addr = { 0 };
-	struct sockaddr_in *v4 = (void *)&addr;
-	char answer[64];
-	ssize_t n;
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) }, source = { .sin_family = AF_INET };
 	int fd;
 
-	v4->sin_family = AF_INET;
-	v4->sin_port = htons(PORT);
-	memcpy(&v4->sin_addr, gid.raw + 12, 4);
+	memcpy(&to.sin_addr, gid.raw + 12, 4);
+	if (from == FROM_LOOPBACK)
+		source.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	for (int tries = 0;; tries++) {
 		must((fd = socket(AF_INET, SOCK_STREAM, 0)) < 0);
-		if (!connect(fd, (void *)v4, sizeof(*v4)))
-			break;
-		expect(errno == ECONNREFUSED && tries < 1000);
+		if (from != ANY_PORT)
+			must(bindresvport(fd, &source));
+		/* Who is refused can be so before connect() returns. */
+		if (!connect(fd, (void *)&to, sizeof(to)) || errno == ECONNRESET)
+			return fd;
+		/* Nobody listens yet, or the port was used a moment ago. */
+		if ((errno != ECONNREFUSED && errno != EADDRNOTAVAIL) || tries == 1000)
+			die("connect: %s", strerror(errno));
 		close(fd);
 		usleep(10000);
 	}
-	expect(write(fd, data, len) == (ssize_t)len);
-	/* refused by a frame with the reject bit, or by a reset */
+}
+
+/* What becomes of a request. */
+static enum answer ask(int fd, const void *data, size_t len)
+{
+	char answer[64];
+	ssize_t n;
+
+	/* It may be refused before we speak. */
+	n = send(fd, data, len, MSG_NOSIGNAL);
+	expect(n == (ssize_t)len || (n < 0 && (errno == ECONNRESET || errno == EPIPE)));
 	n = read(fd, answer, sizeof(answer));
-	expect(n <= 0 || (n >= 20 && answer[16] & 0x20));
 	close(fd);
+	if (n <= 0)
+		return RESET;
+	expect(n >= 20);
+	return answer[16] & 0x20 ? REJECTED : ACCEPTED;
+}
+
+/* The request that B would make of A, with one word of its hello changed. */
+struct request {
+	unsigned char frame[20 + 4 + 32];
+};
+
+static struct request request(struct end *a, struct end *b, int word, uint32_t change)
+{
+	uint32_t hello[6] = {
+		0x73697751, 0x01010000, b->qp->qp_num, a->qp->qp_num, a->psn, b->psn,
+	};
+	struct request r = { 0 };
+
+	hello[word] ^= change;
+	for (int i = 0; i < 6; i++)
+		hello[i] = htonl(hello[i]);
+	memcpy(r.frame, "MPA ID Req Frame\x50\x02\0\x24", 20);
+	memcpy(r.frame + 24, hello, sizeof(hello));
+	return r;
+}
+
+static enum answer stranger(int from, struct request r)
+{
+	return ask(call(from), &r, sizeof(r));
 }
 
 static uint64_t refused(void)
@@ -480,9 +523,22 @@ static uint64_t refused(void)
 static void test_stranger(void)
 {
 	static const char v6_free[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1 };
+	static const struct {
+		int word;
+		uint32_t change;
+	} wrong[] = {
+		{ 0, 1 }, /* another's private data */
+		{ 1, 0x03000000 }, /* another version */
+		{ 2, 1 }, /* another queue pair */
+		{ 5, 1 }, /* a guess */
+		{ 4, 1 }, /* a guess */
+	};
 	struct end one, two, *a, *b;
-	unsigned char frame[20 + 4 + 32];
+	struct timespec from, to;
+	struct request guess;
+	enum answer again;
 	uint64_t before;
+	int first, second;
 
 	if (memcmp(gid.raw, v6_free, 12)) {
 		printf("  not with IPv6\n");
@@ -495,32 +551,80 @@ static void test_stranger(void)
 	must(to_rtr(a, b->qp->qp_num, b->psn));
 	must(to_rts(a));
 	before = refused();
-	for (int i = 0; i < 6; i++) {
-		uint32_t hello[6] = {
-			htonl(0x73697751), htonl(0x01010000), htonl(b->qp->qp_num), htonl(a->qp->qp_num),
-			htonl(a->psn), htonl(b->psn),
-		};
-
-		switch (i) {
-		case 0: hello[0] = 0; break; /* another's private data */
-		case 1: hello[1] = htonl(0x02010000); break; /* another version */
-		case 2: hello[2] ^= htonl(1); break; /* another queue pair */
-		case 3: hello[4] ^= htonl(1); break; /* a guess */
-		case 4: hello[5] ^= htonl(1); break; /* a guess */
-		case 5: hello[1] = htonl(0x01000000); hello[4] ^= htonl(1); break; /* one guess less */
-		}
-		memset(frame, 0, sizeof(frame));
-		memcpy(frame, "MPA ID Req Frame\x50\x02\0\x24", 20);
-		memcpy(frame + 24, hello, sizeof(hello));
-		stranger(frame, sizeof(frame));
+	/* All is right, but the port is any program's, or the host not the peer's: none gets an answer. */
+	expect(stranger(ANY_PORT, request(a, b, 0, 0)) == RESET);
+	expect(stranger(FROM_LOOPBACK, request(a, b, 0, 0)) == RESET);
+	for (unsigned int i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		expect(stranger(PRIVILEGED, request(a, b, wrong[i].word, wrong[i].change)) == REJECTED);
+	/* A second guess is refused, although it is right, if it comes within a second. */
+	first = call(PRIVILEGED);
+	second = call(PRIVILEGED);
+	guess = request(a, b, 4, 1);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	expect(ask(first, &guess, sizeof(guess)) == REJECTED);
+	guess = request(a, b, 0, 0);
+	again = ask(second, &guess, sizeof(guess));
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	if (again != REJECTED) {
+		if ((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 < 1000)
+			die("a second guess is let in");
+		/* This machine was too slow, and the right one is in. */
+		unmake(&one);
+		unmake(&two);
+		test_stranger();
+		return;
 	}
 	before = refused() - before;
-	if (before != 6)
+	if (before != 4 + sizeof(wrong) / sizeof(wrong[0]))
 		die("%lu refused", before);
+	/* The peer, which is late, is let in nevertheless. */
 	must(to_rtr(b, a->qp->qp_num, a->psn));
 	must(to_rts(b));
 	send_one(a, b);
 	send_one(b, a);
+	unmake(&one);
+	unmake(&two);
+}
+
+/* The setting, as a file of sysfs. */
+static void set_pairs(const char *value)
+{
+	char path[200];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/settings/pairs", ibv_get_device_name(device->device));
+	must(!(file = fopen(path, "w")));
+	must(fputs(value, file) < 0);
+	must(fclose(file));
+}
+
+/* With the setting 0 nobody listens, and nobody waits. */
+static void test_off(void)
+{
+	struct end one, two, *a, *b;
+
+	make_two(&one, &two);
+	a = one.qp->qp_num < two.qp->qp_num ? &one : &two;
+	b = a == &one ? &two : &one;
+	must(to_rtr(a, b->qp->qp_num, b->psn));
+	if (gid.raw[10] == 0xff) {
+		struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+		close(call(PRIVILEGED));
+		set_pairs("0");
+		memcpy(&to.sin_addr, gid.raw + 12, 4);
+		expect(connect(fd, (void *)&to, sizeof(to)) < 0 && errno == ECONNREFUSED);
+		close(fd);
+	}
+	set_pairs("0");
+	expect(to_rtr(b, a->qp->qp_num, a->psn) && errno == EOPNOTSUPP);
+	set_pairs("1");
+	unmake(&one);
+	unmake(&two);
+	make_two(&one, &two);
+	both_to_rts(&one, &two);
+	send_one(&one, &two);
 	unmake(&one);
 	unmake(&two);
 }
@@ -564,7 +668,7 @@ static const struct {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
 	{ "query", test_query }, { "invalid", test_invalid },
 	{ "ends", test_ends }, { "gone", test_gone }, { "stranger", test_stranger }, { "wrong", test_wrong },
-	{ "many", test_many },
+	{ "off", test_off }, { "many", test_many },
 };
 
 int main(int argc, char **argv)

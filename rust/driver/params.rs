@@ -23,6 +23,8 @@ pub(crate) struct Params {
     pub(crate) zcopy_min: u32,
     /// When the peer has acknowledged that.
     pub(crate) rule: Rule,
+    /// Connect queue pairs without a connection manager.
+    pub(crate) pairs: bool,
 }
 
 impl Params {
@@ -34,6 +36,7 @@ impl Params {
         large_fpdus: u32,
         zcopy_min: u32,
         eql: u32,
+        pairs: u32,
     ) -> Result<Self> {
         Ok(Self {
             crc: flag(crc)?,
@@ -42,6 +45,7 @@ impl Params {
             large_fpdus: flag(large_fpdus)?,
             zcopy_min,
             rule: rule(eql)?,
+            pairs: flag(pairs)?,
         })
     }
 }
@@ -122,6 +126,18 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         },
         set: |dev, value| {
             dev.params.lock().rule = rule(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"pairs",
+        get: |dev| dev.params.lock().pairs.into(),
+        set: |dev, value| {
+            let pairs = flag(value)?;
+            dev.params.lock().pairs = pairs;
+            if !pairs {
+                dev.doors.close();
+            }
             Ok(())
         },
     },

@@ -18,6 +18,7 @@ macro_rules! codes {
 
 codes! {
     eacces = EACCES, "Permission denied.";
+    eaddrinuse = EADDRINUSE, "The port is taken.";
     eaddrnotavail = EADDRNOTAVAIL, "Not an address of this host.";
     eafnosupport = EAFNOSUPPORT, "Not an address of this family.";
     econnaborted = ECONNABORTED, "Connection given up by this side.";

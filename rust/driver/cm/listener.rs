@@ -2,7 +2,7 @@
 
 //! Listening, and the first steps of what comes in.
 
-use super::super::{DeviceRef, Siw};
+use super::super::{stats::Counter, DeviceRef, Siw};
 use super::{
     connect::{responder, to_event},
     endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS, RETRY_MS},
@@ -16,10 +16,11 @@ use crate::kapi::{
     wq,
 };
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{Acquire, Full, Relaxed, Release},
-        Arc, SetOnce,
+        Arc, Mutex, SetOnce,
     },
     time::msecs_to_jiffies,
     workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem},
@@ -29,6 +30,10 @@ use kernel::{
 /// own queue: a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`].
 const MAX_EMBRYOS: u32 = 1024;
 
+/// The first port that any program may bind: those below are for who has the right
+/// (`CAP_NET_BIND_SERVICE`).
+pub(super) const FIRST_FREE_PORT: u16 = 1024;
+
 /// A listening socket.
 #[pin_data]
 pub(crate) struct Listener {
@@ -36,6 +41,9 @@ pub(crate) struct Listener {
     dev: DeviceRef,
     /// Who is told of connections; without it they are for QPs that wait, see `super::pair`.
     cm_id: Option<CmId<Siw>>,
+    /// For those: the addresses, as GIDs, that they wait for, one for each.
+    #[pin]
+    expected: Mutex<KVec<[u8; 16]>>,
     /// Set right after creation; the socket's callback needs the listener first.
     sock: SetOnce<net::Listener>,
     open: Atomic<bool>,
@@ -105,6 +113,7 @@ fn listen(
     let listener = Arc::pin_init(
         pin_init!(Listener {
             cm_id,
+            expected <- new_mutex!(KVec::new(), "siw_expected"),
             id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),
@@ -143,6 +152,27 @@ impl Listener {
         self.open.load(Acquire)
     }
 
+    /// Lets connections from that address in, once more. Sleeps.
+    pub(super) fn expect_from(&self, peer: [u8; 16]) -> Result {
+        Ok(self.expected.lock().push(peer, GFP_KERNEL)?)
+    }
+
+    /// Takes that back; returns whether nobody is expected any more. Sleeps.
+    pub(super) fn forget(&self, peer: &[u8; 16]) -> bool {
+        let mut expected = self.expected.lock();
+        if let Some(at) = expected.iter().position(|one| one == peer) {
+            // It is in there, so there is nothing to fail.
+            let _ = expected.remove(at);
+        }
+        expected.is_empty()
+    }
+
+    /// Whether a connection for a pair may come from there: a host that one waits for, and a port that
+    /// programs without rights do not get.
+    fn expects(&self, peer: &SockAddr) -> bool {
+        peer.port() < FIRST_FREE_PORT && self.expected.lock().contains(&unmapped(*peer).to_gid())
+    }
+
     fn wake(self: &Arc<Self>) {
         self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), 0);
     }
@@ -170,6 +200,11 @@ impl Listener {
 
     /// Makes an endpoint of a new connection.
     fn admit(self: &Arc<Self>, child: Socket) -> Result {
+        if self.cm_id.is_none() && !child.peer_addr().is_ok_and(|peer| self.expects(&peer)) {
+            self.dev.stats.inc(Counter::PairRefused);
+            child.abort(errno::econnrefused());
+            return Ok(());
+        }
         // The binding of a wildcard listener is inherited; the stream shall be able to follow a
         // route to another interface. A link-local address has no route without its own.
         if !matches!(child.local_addr()?, SockAddr::V6 { scope, .. } if scope != 0) {

@@ -19,7 +19,7 @@
 use super::super::{device::Device, qp::state::Phase, stats::Counter, DeviceRef, QpObj, QpRef};
 use super::{
     endpoint::{Endpoint, Handshake, Inner, State, CONNECT_MS, RTR_MS},
-    listener::{self, Listener},
+    listener::{self, Listener, FIRST_FREE_PORT},
     mpa_io,
     teardown::{End, Teardown},
     MAX_DEPTH,
@@ -30,7 +30,10 @@ use crate::{
         net::{Shutdown, SockAddr, Socket, TcpState},
         random,
         rdma::QpPath,
-        sync::SpinLockIrq,
+        sync::{
+            Atomic,
+            SpinLockIrq, //
+        },
         wq,
     },
     new_spinlock_irq,
@@ -49,8 +52,13 @@ use kernel::{
 };
 
 /// The TCP port of those who accept. Nobody has registered it, it is none of those that clients are
-/// given, and it is privileged: a program without rights cannot pose as the peer.
+/// given, and it is privileged. So is the port of those who connect: a program without rights cannot
+/// pose as the peer at either end.
 const PORT: u16 = 290;
+
+/// How long a pair takes no more requests after one from the right host that did not know the PSNs, which
+/// have 24 bits: too long for guesses, and the peer comes again.
+const SUSPICION_MS: Msecs = 1_000;
 
 /// Pause after the first failure to connect; it doubles up to the last, so that a peer that is late finds
 /// us about as late again at the most.
@@ -92,6 +100,8 @@ struct Wait {
     /// When those that wait have waited too long.
     deadline: Option<Jiffies>,
     attempt: Option<Arc<Endpoint>>,
+    /// Until when requests are refused unseen.
+    suspicious: Option<Jiffies>,
     door: Option<Door>,
     /// It has come to an end, one way or another.
     over: bool,
@@ -170,6 +180,7 @@ impl Pair {
             patience: None,
             deadline: None,
             attempt: None,
+            suspicious: None,
             door: None,
             over: false,
         };
@@ -332,7 +343,7 @@ impl Pair {
 
     /// Listens for the peer.
     fn listen(self: &Arc<Self>) -> Result {
-        let door = Door::open(&self.dev, self.local.with_port(PORT))?;
+        let door = Door::open(&self.dev, self.local.with_port(PORT), self.remote.to_gid())?;
         // Whoever ends the wait now, and finds no door, does not run us again.
         let mut wait = self.wait.lock();
         let unused = if wait.over {
@@ -356,19 +367,11 @@ impl Pair {
             wait.ord
         };
         let machine = KBox::new(Initiator::new(config(dev, self.ird, ord)), GFP_KERNEL)?;
-        let net = dev.netdev.net().ok_or(ENODEV)?;
-        let sock = Socket::new(&net, self.remote.family())?;
-        if self.tos != 0 {
-            sock.set_tos(self.tos)?;
-        }
-        sock.bind(&self.local)?;
+        let sock = self.call()?;
         let hs = Handshake::Initiator(machine, KVec::new());
         let ep = Endpoint::new(dev.clone(), sock, 0, Inner::new(State::Connecting, hs))?;
         let mut inner = ep.inner.lock();
-        let begun = ep
-            .open()
-            .and_then(|()| ep.sock.connect(&self.remote).map(|_| ()));
-        if let Err(e) = begun {
+        if let Err(e) = ep.open() {
             ep.end_socket(&mut inner, End::Reset);
             ep.retire();
             return Err(e);
@@ -387,6 +390,32 @@ impl Pair {
         drop(inner);
         ep.wake();
         Ok(())
+    }
+
+    /// A socket that connects to the peer, from a privileged port.
+    fn call(&self) -> Result<Socket> {
+        let net = self.dev.netdev.net().ok_or(ENODEV)?;
+        let mut result = Err(errno::eaddrinuse());
+        for _ in 1..FIRST_FREE_PORT {
+            let sock = Socket::new(&net, self.remote.family())?;
+            if self.tos != 0 {
+                sock.set_tos(self.tos)?;
+            }
+            let from = self.local.with_port(self.dev.doors.next_port());
+            match sock.bind(&from) {
+                Ok(()) => {}
+                // Somebody listens there.
+                Err(e) if e == errno::eaddrinuse() => continue,
+                Err(e) => return Err(e),
+            }
+            match sock.connect(&self.remote) {
+                Ok(_) => return Ok(sock),
+                // There is such a connection, or was a moment ago.
+                Err(e) if e == errno::eaddrnotavail() => result = Err(e),
+                Err(e) => return Err(e),
+            }
+        }
+        result
     }
 
     /// The request to the peer, which is made when TCP is connected: we may know more by then.
@@ -418,6 +447,9 @@ fn config(dev: &Device, ird: u16, ord: u16) -> Config {
 impl QpObj {
     /// RTR with an address vector.
     pub(crate) fn expect_peer(&self, path: &QpPath) -> Result<Arc<Pair>> {
+        if !self.dev.params.lock().pairs {
+            return Err(errno::eopnotsupp());
+        }
         let new = Pair::new(self, path)?;
         let mut slot = self.pair.lock();
         let connected = self.link.lock().is_some() || self.phase() != Phase::Idle;
@@ -528,13 +560,25 @@ impl Endpoint {
         // It may not be here yet; then the peer comes again.
         let qp = self.dev.qps.get(theirs.peer_qpn)?;
         let pair = qp.pair.lock().clone()?;
-        let ours = pair.wait.lock().hello;
+        let (ours, suspicious) = {
+            let wait = pair.wait.lock();
+            (wait.hello, wait.suspicious)
+        };
         let from = self.sock.peer_addr().ok()?.to_gid();
         let to = self.sock.local_addr().ok()?.to_gid();
-        let fit = if pair.connects || pair.remote.to_gid() != from || pair.local.to_gid() != to {
+        let fit = if pair.connects
+            || pair.remote.to_gid() != from
+            || pair.local.to_gid() != to
+            || suspicious.is_some_and(|until| left(until) != 0)
+        {
             Fit::No
         } else {
-            ours.fits(&theirs)
+            let fit = ours.fits(&theirs);
+            if fit == Fit::No {
+                let until = context::jiffies().wrapping_add(msecs_to_jiffies(SUSPICION_MS));
+                pair.wait.lock().suspicious = Some(until);
+            }
+            fit
         };
         match fit {
             Fit::Yes => {}
@@ -577,9 +621,10 @@ impl Endpoint {
     }
 }
 
-/// The listeners of a device's pairs, one for an address.
+/// The listeners of a device's pairs, one for an address, and the ports they call from.
 #[pin_data]
 pub(crate) struct Doors {
+    port: Atomic<u32>,
     #[pin]
     list: Mutex<KVec<Opened>>,
 }
@@ -587,41 +632,73 @@ pub(crate) struct Doors {
 struct Opened {
     addr: SockAddr,
     listener: Arc<Listener>,
-    users: usize,
 }
 
 impl Doors {
     /// None yet.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
+            port: Atomic::new(0),
             list <- new_mutex!(KVec::new(), "siw_doors"),
         })
+    }
+
+    /// A privileged port to call from, each in its turn: the last one may not be free yet. Beginning with those of which
+    /// few have an owner.
+    fn next_port(&self) -> u16 {
+        let all = u32::from(FIRST_FREE_PORT) - 1;
+        let turn = self.port.fetch_add(1, Relaxed) % all;
+        u16::try_from(all - turn).unwrap_or(FIRST_FREE_PORT - 1)
+    }
+
+    /// Closes all listeners. Who has a share in one waits on, for nobody. Sleeps.
+    pub(crate) fn close(&self) {
+        let mut list = self.list.lock();
+        for closed in core::mem::take(&mut *list) {
+            let _ = listener::destroy_listen(closed.listener);
+        }
     }
 }
 
 /// A share in the listener of an address: it listens as long as there is one. Dropping it sleeps.
 struct Door {
     dev: DeviceRef,
-    addr: SockAddr,
+    listener: Arc<Listener>,
+    peer: [u8; 16],
 }
 
 impl Door {
-    fn open(dev: &DeviceRef, addr: SockAddr) -> Result<Self> {
+    /// Listens at `addr` for `peer`.
+    fn open(dev: &DeviceRef, addr: SockAddr, peer: [u8; 16]) -> Result<Self> {
         let mut list = dev.doors.list.lock();
-        if let Some(open) = list.iter_mut().find(|open| open.addr == addr) {
-            open.users += 1;
-        } else {
-            list.reserve(1, GFP_KERNEL)?;
-            let opened = Opened {
-                addr,
-                listener: listener::listen_for_pairs(dev, &addr, BACKLOG)?,
-                users: 1,
-            };
-            list.push(opened, GFP_KERNEL)?;
+        // Under the lock: `Doors::close` is to see what begins before it.
+        if !dev.params.lock().pairs {
+            return Err(errno::eopnotsupp());
         }
+        let listener = match list.iter().find(|open| open.addr == addr) {
+            Some(open) => {
+                open.listener.expect_from(peer)?;
+                open.listener.clone()
+            }
+            None => {
+                list.reserve(1, GFP_KERNEL)?;
+                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG)?;
+                if let Err(e) = listener.expect_from(peer) {
+                    let _ = listener::destroy_listen(listener);
+                    return Err(e);
+                }
+                let opened = Opened {
+                    addr,
+                    listener: listener.clone(),
+                };
+                list.push(opened, GFP_KERNEL)?;
+                listener
+            }
+        };
         Ok(Self {
             dev: dev.clone(),
-            addr,
+            listener,
+            peer,
         })
     }
 }
@@ -629,16 +706,18 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let mut list = self.dev.doors.list.lock();
-        let Some(at) = list.iter().position(|open| open.addr == self.addr) else {
+        if !self.listener.forget(&self.peer) {
+            return;
+        }
+        let Some(at) = list
+            .iter()
+            .position(|open| Arc::ptr_eq(&open.listener, &self.listener))
+        else {
             return;
         };
-        let Some(open) = list.get_mut(at) else { return };
-        open.users -= 1;
-        if open.users == 0 {
-            // Under the lock: the next one needs the address.
-            if let Ok(closed) = list.remove(at) {
-                let _ = listener::destroy_listen(closed.listener);
-            }
+        // Under the lock: the next one needs the address.
+        if let Ok(closed) = list.remove(at) {
+            let _ = listener::destroy_listen(closed.listener);
         }
     }
 }

@@ -93,6 +93,13 @@ impl SockAddr {
         }
     }
 
+    /// The port.
+    pub(crate) fn port(&self) -> u16 {
+        match *self {
+            SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => port,
+        }
+    }
+
     /// The address with another port.
     pub(crate) fn with_port(self, port: u16) -> Self {
         match self {
