@@ -379,7 +379,7 @@ class OneKernel(Guests):
             "quiet", "loglevel=5", "panic=-1",
             "con=null", "con0=fd:0,fd:1", "ssl=null", *(f"ssl{i}=fd:{fd},fd:{fd}" for i, fd in enumerate(fds)),
             "rootfstype=hostfs", f"rootflags={self.initial}", "rw", "init=/init",
-            f"host.root={self.image}/root", f"host.tests={HERE}", f"host.out={self.out}",
+            f"host.root={os.path.realpath(self.image + '/root')}", f"host.tests={HERE}", f"host.out={self.out}",
             f"host.modules={self.kernel}/modules", f"host.kernel={self.kind}",
         ]
         with open(self.consoles()[0], "w") as console:
