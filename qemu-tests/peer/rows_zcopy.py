@@ -142,6 +142,21 @@ def reuse(conn, mr, rounds):
     conn.echo()
 
 
+@row("zcopy-inline", OWN, "inline payload, which has no memory of its own, is copied, however small messages are that go by reference", OWN,
+     params="large_fpdus=1 zcopy_min=1")
+def zcopy_inline(t):
+    conn, mr = flow(t), t.mr(SIZE)
+    mr.put(pattern(3))
+    for flags in 0, verbs.SIGNALED:
+        # With another behind it, and alone.
+        conn.post_send(mr, 64, wr_id=1, flags=verbs.INLINE | flags)
+    conn.wc(wr_id=1)
+    for _ in range(2):
+        segment, data = conn.message()
+        assert segment.opcode == wire.SEND and data == pattern(3)[:64], f"{segment}: not what was posted"
+    conn.echo()
+
+
 @row("zcopy-local", OWN, "a peer on the same machine that reads late reads what was posted", OWN, params=PARAMS)
 def zcopy_local(t):
     conn, mr = flow(t), t.mr(SIZE)

@@ -653,7 +653,7 @@ impl TxCtx {
                         let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
                             && !wr.fence
                             && !ends
-                            && !self.is_large(wr.bytes());
+                            && !self.may_share();
                         if plain && self.alone.is_none() && qp.stream.retire.is_quiet() {
                             return self.begin_alone(qp, new);
                         }
@@ -694,7 +694,7 @@ impl TxCtx {
         }
         let begun = match op {
             SendOp::Send | SendOp::SendInv | SendOp::Write => {
-                let source = match self.is_large(self.wr.bytes()) {
+                let source = match self.may_share() {
                     true => self.source_of_large(qp, seq),
                     false => Ok(self.source()),
                 };
@@ -777,6 +777,12 @@ impl TxCtx {
             true => Source::Inline { used: 0 },
             false => Source::List { loaded: false },
         }
+    }
+
+    /// Whether the work request's message is large enough to be sent by reference. Inline payload is not: it has no memory of its own.
+    #[inline]
+    fn may_share(&self) -> bool {
+        self.is_large(self.wr.bytes()) && !self.wr.is_inline()
     }
 
     /// As [`Self::source`], for a message that is large enough to be sent by reference.
