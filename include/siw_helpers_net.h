@@ -32,6 +32,7 @@ u32 siw_helper_cpu(void);
 bool siw_helper_cpu_online(u32 cpu);
 void siw_helper_cond_resched(void);
 unsigned long siw_helper_jiffies(void);
+void siw_helper_synchronize_tasks(void);
 
 /* Work queues */
 struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
@@ -47,7 +48,7 @@ int siw_helper_page_refs(const struct page *page);
 
 /* Marks of buffers that are sent by reference */
 u32 siw_helper_ubuf_refs(const struct ubuf_info *ubuf);
-void siw_helper_ubuf_put(struct ubuf_info *ubuf);
+bool siw_helper_ubuf_put(struct ubuf_info *ubuf);
 
 /* Network devices and namespaces */
 struct net *siw_helper_get_net(struct net *net);

@@ -9,6 +9,7 @@ What a peer reads has no completion here, and may be written to while it is read
 import contextlib
 import fcntl
 import mmap
+import socket
 import struct
 import subprocess
 import termios
@@ -28,6 +29,9 @@ READS = "zcopy_reads"
 SIZE = 32768
 SMALL = 8192
 SINK = 0x5151  # an STag of the peer's
+# Of <linux/tcp.h>.
+TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ = 19, 20, 21
+TCP_REPAIR_OFF, TCP_RECV_QUEUE, TCP_SEND_QUEUE = -1, 1, 2
 
 
 def pattern(k):
@@ -155,6 +159,68 @@ def zcopy_inline(t):
         segment, data = conn.message()
         assert segment.opcode == wire.SEND and data == pattern(3)[:64], f"{segment}: not what was posted"
     conn.echo()
+
+
+def acknowledge(conn):
+    """The peer's TCP says that it has all that the device's has handed out, whatever it has."""
+    sock = conn.raw.sock
+    (here, there), (near, far) = sock.getsockname(), sock.getpeername()
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    numbers = []
+    for queue in TCP_SEND_QUEUE, TCP_RECV_QUEUE:
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR_QUEUE, queue)
+        numbers.append(sock.getsockopt(socket.IPPROTO_TCP, TCP_QUEUE_SEQ) & 0xffffffff)
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF)
+    seq, received = numbers
+    with conn.target.setup.inside():
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+    header = struct.pack(">HHIIBBHHH", there, far, seq, (received + unheard_of(conn)) & 0xffffffff, 5 << 4, 0x10, 0xffff, 0, 0)
+    pseudo = socket.inet_aton(here) + socket.inet_aton(near) + struct.pack(">HH", socket.IPPROTO_TCP, len(header))
+    words = sum(struct.unpack(f">{(len(pseudo) + len(header)) // 2}H", pseudo + header))
+    while words >> 16:
+        words = (words & 0xffff) + (words >> 16)
+    with contextlib.closing(raw):
+        raw.sendto(header[:16] + struct.pack(">H", words ^ 0xffff) + header[18:], (near, 0))
+
+
+def unheard_of(conn):
+    """Bytes that the device's TCP has, and the peer has not acknowledged."""
+    _, port = conn.raw.sock.getpeername()
+    text = subprocess.run(["ss", "-HOtn", f"sport = :{port}", "dport", f"= :{conn.raw.sock.getsockname()[1]}"], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    return int(text.split()[2])
+
+
+def early(conn, mr):
+    """A Write by reference, and a signalled Send behind it, which are acknowledged while they wait in a queue of this machine."""
+    mr.put(pattern(1))
+    conn.post_write(mr, SINK, 0, SMALL, wr_id=1, flags=0)
+    conn.post_send(mr, 64, wr_id=2)
+    wait_until(lambda: unheard_of(conn) > SMALL, "both are with TCP")
+    acknowledge(conn)
+    wait_until(lambda: unheard_of(conn) == 0, "the device's TCP believes it")
+
+
+@row("zcopy-early-ack", OWN, "a peer that acknowledges what has not been sent gets what was posted, not what is written there after the completion",
+     OWN, params=PARAMS)
+def zcopy_early_ack(t):
+    conn, mr = flow(t), t.mr(SIZE)
+    with netem("delay", "2s", near=True), by_reference():
+        early(conn, mr)
+        conn.wc(wr_id=2)
+        mr.put(bytes(SIZE))
+        arrives(conn, 1, SMALL)
+    conn.echo()
+
+
+@row("zcopy-early-ack-dropped", OWN, "what a peer acknowledges too early completes when it has left the queue, and not before, though it be lost",
+     OWN, params=PARAMS)
+def zcopy_early_ack_dropped(t):
+    conn, mr = flow(t), t.mr(SIZE)
+    with netem("delay", "1000s", near=True), by_reference():
+        early(conn, mr)
+        t.cq.none(seconds=0.5)
+    conn.wc(wr_id=2)
 
 
 @row("zcopy-local", OWN, "a peer on the same machine that reads late reads what was posted", OWN, params=PARAMS)

@@ -16,8 +16,8 @@
 //! 8. the retire FIFO
 //! 9. [`tpt::entry::Entry`]: the gate, then the shadow page list
 //! 10. [`cq::Cq`]'s ring
-//! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover` and a timer
-//!     of `qp::kick` have to do
+//! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover`, a timer of
+//!     `qp::kick` and `qp::retire::Releases` have to do
 //!
 //! 4 to 8, 10 and 11 are taken with interrupts off: kernel consumers post and poll from any context.
 //! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no

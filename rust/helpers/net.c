@@ -63,6 +63,12 @@ unsigned long siw_helper_jiffies(void)
 	return jiffies;
 }
 
+/* Waits until every task has given up the CPU by itself. */
+void siw_helper_synchronize_tasks(void)
+{
+	synchronize_rcu_tasks();
+}
+
 /* Work queues */
 
 struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
@@ -116,12 +122,14 @@ int siw_helper_page_refs(const struct page *page)
 
 u32 siw_helper_ubuf_refs(const struct ubuf_info *ubuf)
 {
-	return refcount_read(&ubuf->refcnt);
+	/* Whoever let go of it did so before what the caller does next. */
+	return atomic_read_acquire(&ubuf->refcnt.refs);
 }
 
-void siw_helper_ubuf_put(struct ubuf_info *ubuf)
+/* Whether it was the last one. */
+bool siw_helper_ubuf_put(struct ubuf_info *ubuf)
 {
-	refcount_dec(&ubuf->refcnt);
+	return refcount_dec_and_test(&ubuf->refcnt);
 }
 
 /* Network devices and namespaces */

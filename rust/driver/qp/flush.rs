@@ -75,6 +75,8 @@ impl QpObj {
     /// Ends the data path of a QP that is being destroyed: what it still holds is let go of, nothing is posted any more. Sleeps.
     pub(crate) fn finish(&self) {
         self.enter_error();
+        // The FIFO is empty for good: nobody will wait again.
+        self.stream.releases.forget();
         self.stop_reaper();
         let left = (self.stream.tx.take(), self.stream.rx.take());
         drop(left);

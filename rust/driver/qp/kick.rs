@@ -157,6 +157,7 @@ impl QpObj {
     /// A datamover's turn.
     pub(crate) fn run_mover(&self) {
         self.receive_on();
+        self.retire_released();
         if self.stream.starved.xchg(false, Full) {
             context::msleep(1);
         }

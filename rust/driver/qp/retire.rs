@@ -4,7 +4,7 @@
 //!
 //! Every work request taken from the SQ gets an entry, in order, before anything of it is sent (but for one that is alone, see `tx`). The
 //! head leaves, and posts its CQE if it is signalled or failed, once `iwarp::retire` says so: when TCP has accepted its last byte, or the
-//! peer has acknowledged that if it is sent by reference, and when the response of a Read is in place. Later ones wait behind it: the
+//! peer has acknowledged that if it is sent by reference and nothing here refers to its memory any more, and when the response of a Read is in place. Later ones wait behind it: the
 //! completion of a Send tells the consumer that the Reads before it are done as well (RFC 5040 5.5, rule 15).
 //!
 //! What is acknowledged is looked at under the socket lock: after each handoff, whenever data comes in, and, as long as something waits
@@ -12,15 +12,17 @@
 
 use super::ring::Ring;
 use crate::driver::cq::{Completion, WcOp};
-use crate::driver::QpObj;
-use crate::kapi::net::SockView;
+use crate::driver::{QpObj, QpRef};
+use crate::kapi::net::{Mark, OnRelease, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::{kapi::trace, new_spinlock_irq};
 use iwarp::error::WcStatus;
-use iwarp::retire::{self, may_retire, Progress, Rule, Sent};
+use iwarp::retire::{self, is_only_held, may_retire, Progress, Rule, Sent};
 use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Relaxed, Release};
+use kernel::sync::Arc;
 
 /// What the completion of a work request says.
 pub(super) struct Wr {
@@ -34,13 +36,27 @@ struct Entry {
     wr: Wr,
     /// What it waits for.
     hold: retire::Entry,
+    /// Tells whether its memory is referred to, if it is sent by reference.
+    mark: Option<Mark>,
     /// How it failed.
     failed: Option<WcStatus>,
 }
 
 impl Entry {
+    fn hold(&self) -> retire::Entry {
+        retire::Entry {
+            held: self.mark.as_ref().is_some_and(|mark| !mark.is_released()),
+            ..self.hold
+        }
+    }
+
     fn is_done(&self, progress: &Progress) -> bool {
-        self.failed.is_some() || may_retire(&self.hold, progress)
+        self.failed.is_some() || may_retire(&self.hold(), progress)
+    }
+
+    /// Whether it waits for nothing but its memory.
+    fn is_only_held(&self, progress: &Progress) -> bool {
+        self.failed.is_none() && is_only_held(&self.hold(), progress)
     }
 }
 
@@ -51,6 +67,40 @@ struct Fifo {
     broken: bool,
     /// Somebody is posting; he looks at the head again before he leaves, so everybody else may go.
     busy: bool,
+}
+
+/// A queue pair whose FIFO waits for memory to be released.
+#[pin_data]
+pub(super) struct Releases {
+    #[pin]
+    qp: SpinLockIrq<Option<QpRef>>,
+}
+
+impl Releases {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                qp <- new_spinlock_irq!(None),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn forget(&self) {
+        let qp = self.qp.lock().take();
+        drop(qp);
+    }
+}
+
+impl OnRelease for Releases {
+    /// The locks that whoever frees a buffer holds are none that a consumer may meet: a datamover goes on.
+    fn released(&self) {
+        let qp = self.qp.lock().take();
+        if let Some(qp) = qp {
+            qp.enqueue_mover(qp.stream.home.load(Relaxed));
+        }
+    }
 }
 
 /// The retire FIFO of a QP.
@@ -125,7 +175,9 @@ impl Retire {
                 end: u64::MAX,
                 by_reference: false,
                 reading: false,
+                held: false,
             },
+            mark: None,
             failed: None,
         });
         self.len.store(fifo.ring.len(), Relaxed);
@@ -147,9 +199,12 @@ impl Retire {
         });
     }
 
-    /// Payload of `seq` goes to TCP by reference. Before any of it does.
-    pub(super) fn share(&self, seq: u32) {
-        self.with(seq, |e| e.hold.by_reference = true);
+    /// Payload of `seq` goes to TCP by reference, with that mark. Before any of it does.
+    pub(super) fn share(&self, seq: u32, mark: Mark) {
+        self.with(seq, |e| {
+            e.hold.by_reference = true;
+            e.mark = Some(mark);
+        });
         self.shared.fetch_add(1, Relaxed);
     }
 
@@ -184,19 +239,33 @@ impl Retire {
         });
     }
 
-    /// Posts what is done, in order, after `news`. One poster at a time, or order would be lost between the lock and the CQ.
-    fn run(&self, news: impl FnOnce(&mut Progress), mut post: impl FnMut(&Wr, WcStatus)) {
+    /// Posts what is done, in order, after `news`; whether it was full. One poster at a time, or order would be lost between the lock and
+    /// the CQ.
+    ///
+    /// If the head waits for its memory, `watch` is called before that is looked at once more.
+    fn run(
+        &self,
+        news: impl FnOnce(&mut Progress),
+        watch: impl Fn(),
+        mut post: impl FnMut(&Wr, WcStatus),
+    ) -> bool {
+        let mut full = false;
         let mut fifo = self.fifo.lock();
         news(&mut fifo.progress);
         if fifo.busy {
-            return;
+            return false;
         }
         fifo.busy = true;
         loop {
             let progress = fifo.progress;
-            if !fifo.ring.front().is_some_and(|e| e.is_done(&progress)) {
+            let Some(head) = fifo.ring.front() else { break };
+            if head.is_only_held(&progress) {
+                watch();
+            }
+            if !head.is_done(&progress) {
                 break;
             }
+            full |= fifo.ring.is_full();
             let Some(entry) = fifo.ring.pop() else { break };
             self.len.store(fifo.ring.len(), Relaxed);
             if entry.hold.by_reference {
@@ -218,36 +287,42 @@ impl Retire {
         if fifo.ring.is_empty() && !fifo.broken {
             self.quiet.store(true, Release);
         }
+        full
     }
 }
 
 impl QpObj {
     /// Posts the completions that are due. Any context, no lock of rank 6 or more held.
     pub(super) fn retire(&self) {
-        self.stream
-            .retire
-            .run(|_| {}, |wr, status| self.complete_send(wr, status));
+        self.retire_after(|_| {});
+    }
+
+    /// As [`Self::retire`], after `news`; whether the FIFO was full.
+    fn retire_after(&self, news: impl FnOnce(&mut Progress)) -> bool {
+        self.stream.retire.run(
+            news,
+            || *self.stream.releases.qp.lock() = Some(ARef::from(self)),
+            |wr, status| self.complete_send(wr, status),
+        )
     }
 
     /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`, and nothing since.
     pub(super) fn retire_upto(&self, upto: u64, sk: &SockView) {
         let next = sk.sent().next;
-        self.stream.retire.run(
-            |progress| progress.handed(upto, next),
-            |wr, status| self.complete_send(wr, status),
-        );
+        self.retire_after(|progress| progress.handed(upto, next));
     }
 
-    /// As [`Self::retire`], now that TCP has `sent` so much. With the socket locked, as it is while the owner of the token fills the FIFO and
-    /// looks whether it is full; or after the end.
+    /// As [`Self::retire`], now that TCP has `sent` so much.
     fn retire_acked(&self, sent: Sent) {
-        let retire = &self.stream.retire;
-        let crowded = retire.is_full();
-        retire.run(
-            |progress| progress.sent(sent),
-            |wr, status| self.complete_send(wr, status),
-        );
-        if crowded && !retire.is_full() {
+        // The owner of the token has seen it full, or will see it as it is now.
+        if self.retire_after(|progress| progress.sent(sent)) {
+            self.wake_mover(Wake::Unblock);
+        }
+    }
+
+    /// As [`Self::retire`], now that memory may have been released.
+    pub(super) fn retire_released(&self) {
+        if self.stream.retire.awaits_ack() && self.retire_after(|_| {}) {
             self.wake_mover(Wake::Unblock);
         }
     }

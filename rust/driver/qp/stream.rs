@@ -10,7 +10,7 @@ use super::irrq::{Irrq, Request};
 use super::kick::Later;
 use super::orq::Orq;
 use super::reaper::Reaper;
-use super::retire::Retire;
+use super::retire::{Releases, Retire};
 use super::rx::RxCtx;
 use super::state::Phase;
 use super::tx::TxCtx;
@@ -30,7 +30,7 @@ use iwarp::stream_rx::RxConfig;
 use iwarp::tx_owner::{self, Action, Wake};
 use iwarp::wire::mpa::{RtrKind, RtrSet};
 use iwarp::wire::terminate::Terminate;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 use kernel::sync::Arc;
@@ -80,6 +80,8 @@ pub(crate) struct Stream {
     requests: Atomic<u32>,
     #[pin]
     pub(super) retire: Retire,
+    /// Who is told that memory sent by reference is released.
+    pub(super) releases: Arc<Releases>,
     /// The Terminate we owe the peer.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
@@ -118,6 +120,7 @@ impl Stream {
             irrq <- new_spinlock_irq!(Irrq::empty()),
             requests: Atomic::new(0),
             retire <- Retire::new(sq_size),
+            releases: Releases::new()?,
             owed <- new_spinlock_irq!(None),
             home: Atomic::new(0),
             gathers: Atomic::new(false),
@@ -247,8 +250,8 @@ impl QpObj {
         };
         let held = p.hold_tx.then(|| ep.clone());
         let params = *self.dev.params.lock();
-        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr, &params), GFP_KERNEL)?;
-        let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL)?;
+        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr, &params), GFP_KERNEL_ACCOUNT)?;
+        let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL_ACCOUNT)?;
         if let Some(read) = tx.rtr_read() {
             orq.push(read).map_err(|_| EINVAL)?;
         }

@@ -16,7 +16,7 @@ use crate::driver::payload::{encode, encode_shared, Encoded, List, Sgl};
 use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::LastEntry;
 use crate::driver::{Params, QpObj};
-use crate::kapi::net::{LockedSock, RxSock, SockView, Socket, TxBuf, TxSock};
+use crate::kapi::net::{LockedSock, Mark, Marker, RxSock, SockView, Socket, TxBuf, TxSock};
 use crate::kapi::trace;
 use core::num::NonZero;
 use core::ops::Deref;
@@ -91,8 +91,10 @@ enum Source {
     List {
         loaded: bool,
     },
-    /// Elements that are sent from where they are.
-    Shared,
+    /// Elements that are sent from where they are. Their mark is here as long as nothing of them is encoded.
+    Shared {
+        marker: Option<Marker>,
+    },
     /// What the peer wants to read.
     Response,
 }
@@ -409,10 +411,20 @@ impl TxCtx {
         Ok(sent)
     }
 
-    /// Whether the current message is sent by reference.
-    fn shares(&self) -> bool {
-        let current = self.current.as_ref();
-        current.is_some_and(|current| matches!(current.source, Source::Shared))
+    /// Whether the current message can be encoded now. One that is sent by reference goes to TCP behind what was copied, and behind others,
+    /// whose mark is theirs alone.
+    fn can_encode(&mut self) -> bool {
+        let Some(current) = &mut self.current else {
+            return true;
+        };
+        let Source::Shared { marker } = &mut current.source else {
+            return true;
+        };
+        match marker.take_if(|_| self.buf.can_begin_shared()) {
+            Some(begun) => self.buf.begin_shared(begun),
+            None => return marker.is_none(),
+        }
+        true
     }
 
     /// Encodes FPDUs until `batch` bytes wait for TCP.
@@ -430,8 +442,7 @@ impl TxCtx {
                     Next::Broken => return Filled::Broken,
                 }
             }
-            // What is sent by reference goes to TCP after what was copied.
-            if self.shares() && self.buf.pending() != 0 {
+            if !self.can_encode() {
                 return Filled::Full;
             }
             match self.encode_next(qp) {
@@ -459,7 +470,7 @@ impl TxCtx {
         let Some(current) = &mut self.current else {
             return Step::Done;
         };
-        let by_reference = matches!(current.source, Source::Shared);
+        let by_reference = matches!(current.source, Source::Shared { .. });
         let most = match (by_reference && self.large, current.msg.msn()) {
             (false, _) => self.mulpdu,
             (true, None) => SHARED_PAYLOAD.saturating_add(TAGGED),
@@ -477,7 +488,7 @@ impl TxCtx {
         } else {
             encode(&mut self.buf, &self.stream, &current.msg, &fpdu, |dst| {
                 match source {
-                    Source::None | Source::Shared => Err(AccessError::Bounds),
+                    Source::None | Source::Shared { .. } => Err(AccessError::Bounds),
                     Source::Inline { used } => {
                         copy_inline(wr, *used, dst)?;
                         *used = used.saturating_add(dst.len());
@@ -557,6 +568,9 @@ impl TxCtx {
     /// The current message is encoded.
     fn finish_message(&mut self, qp: &QpObj) {
         let Some(current) = &self.current else { return };
+        if let Source::Shared { .. } = current.source {
+            self.buf.end_shared();
+        }
         match current.origin {
             Origin::Sq(seq) => {
                 self.sges.clear();
@@ -797,10 +811,14 @@ impl TxCtx {
         if !may_wait || !self.can_share() {
             return Ok(Source::List { loaded: true });
         }
-        qp.stream.retire.share(seq);
+        let Ok((mark, marker)) = Mark::new(Some(qp.stream.releases.clone())) else {
+            return Ok(Source::List { loaded: true });
+        };
+        qp.stream.retire.share(seq, mark);
         qp.stats.inc(Counter::ZcopyWrs);
         qp.stats.add(Counter::ZcopyBytes, len.into());
-        Ok(Source::Shared)
+        let marker = Some(marker);
+        Ok(Source::Shared { marker })
     }
 
     /// Where the `len` bytes come from that the peer reads.
@@ -811,9 +829,13 @@ impl TxCtx {
         if !self.is_large(len) || self.stream.crc() || !self.can_share() {
             return Source::Response;
         }
+        let Ok((_, marker)) = Mark::new(None) else {
+            return Source::Response;
+        };
         qp.stats.inc(Counter::ZcopyReads);
         qp.stats.add(Counter::ZcopyBytes, len.into());
-        Source::Shared
+        let marker = Some(marker);
+        Source::Shared { marker }
     }
 
     /// Whether a message of that length is large enough to be sent by reference.

@@ -4,7 +4,8 @@
 //! order.
 //!
 //! A copied request is finished at the handoff. One sent by reference is finished when the peer's
-//! TCP has acknowledged its last byte, since until then its memory may be sent again. A Read is
+//! TCP has acknowledged its last byte, since until then its memory may be sent again, and nothing
+//! here refers to the memory any more: a peer may acknowledge what has not been sent. A Read is
 //! finished when its response is in place. Order is kept for all: an entry is only finished when
 //! those before it are (RFC 5040 5.5, rule 15).
 
@@ -92,6 +93,8 @@ pub struct Entry {
     pub by_reference: bool,
     /// It is a Read whose response is not complete.
     pub reading: bool,
+    /// TCP, a queue or a device still refers to its memory.
+    pub held: bool,
 }
 
 /// Whether the entry at the head may be popped.
@@ -104,5 +107,14 @@ pub const fn may_retire(entry: &Entry, progress: &Progress) -> bool {
     } else {
         progress.handed
     };
-    entry.end <= reached && !entry.reading
+    entry.end <= reached && !entry.reading && !entry.held
+}
+
+/// Whether the entry at the head waits for nothing but its memory.
+pub const fn is_only_held(entry: &Entry, progress: &Progress) -> bool {
+    let free = Entry {
+        held: false,
+        ..*entry
+    };
+    entry.held && may_retire(&free, progress)
 }

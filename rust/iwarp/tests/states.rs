@@ -8,7 +8,7 @@ use common::{tags, Boot, Rng};
 use iwarp::error::Error;
 use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
 use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::retire::{may_retire, Entry, Progress, Rule, Sent};
+use iwarp::retire::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
 use iwarp::stag::{Secret, Stag, StagGenerator};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -207,6 +207,7 @@ fn worked_example() {
         end: 3840,
         by_reference: true,
         reading: false,
+        held: false,
     };
     let mut progress = Progress::new(Rule::Hsn);
     progress.handed(3840, 13_840);
@@ -246,6 +247,7 @@ fn retirement() {
         end: 100,
         by_reference: false,
         reading: false,
+        held: false,
     };
     let mut progress = Progress::new(Rule::Hsn);
     progress.handed(99, 1099);
@@ -279,6 +281,17 @@ fn retirement() {
         next: 1101,
     });
     assert!(!may_retire(&shared, &progress));
+    // Acknowledged, and still in a queue on its way out.
+    let held = Entry {
+        held: true,
+        ..shared
+    };
+    let mut progress = Progress::new(Rule::Hsn);
+    progress.handed(100, 1100);
+    assert!(!may_retire(&held, &progress) && !is_only_held(&held, &progress));
+    progress.sent(Sent { una: 1100, next });
+    assert!(!may_retire(&held, &progress) && is_only_held(&held, &progress));
+    assert!(may_retire(&shared, &progress) && !is_only_held(&shared, &progress));
     let read = Entry {
         reading: true,
         ..copied
@@ -333,6 +346,7 @@ fn sequence_numbers() {
                     end,
                     by_reference: true,
                     reading: false,
+                    held: false,
                 };
                 let done = may_retire(&entry, &progress);
                 assert_eq!(done, tcp.una >= hsn);

@@ -3,7 +3,6 @@
 //! What may be done with a socket that is locked.
 
 use super::{
-    mark,
     skb::Skb,
     socket::{
         Socket,
@@ -154,9 +153,10 @@ impl SockView {
         let len = runs.iter().map(|run| run.bv_len as usize).sum();
         let first = runs.as_ptr().cast_mut();
         let n = runs.len() as u32;
-        let mark = mark::get();
-        // SAFETY: As in `send_copied()`; the elements are read only. The mark is there until the
-        // module goes, which waits for TCP to let go of it.
+        // Memory of others never goes without.
+        let mark = buf.marker().ok_or(EINVAL)?;
+        // SAFETY: As in `send_copied()`; the elements are read only. The mark is valid during the
+        // call; TCP takes references of its own.
         let ret = unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more, mark) };
         let taken = accepted(ret)?;
         buf.consume_shared(taken);

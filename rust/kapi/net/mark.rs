@@ -1,65 +1,185 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mark of buffers that TCP sends by reference from memory of others.
+//! Marks of what TCP sends by reference from memory of others.
 //!
-//! It makes whoever would keep such a buffer on this machine, or hand it to a local receiver, copy
-//! it first (`skb_orphan_frags_rx`): the owner may write to the memory as soon as the peer has
-//! acknowledged it, and a local peer acknowledges what it has not read yet. Nothing else is asked of
-//! it: the pages have references of their own, and when the memory is given back to its owner
-//! follows from what is acknowledged. So one mark serves all.
+//! A mark goes with every buffer that refers to such memory, and with every clone and every part of
+//! one, wherever it is: with TCP, in a queue, at a device. It does two things. Whoever would keep
+//! such a buffer on this machine, or hand it to a local receiver, copies it first
+//! (`skb_orphan_frags_rx`). And it tells when the last of them is gone. The peer's acknowledgement
+//! alone does not: a peer may acknowledge what still waits in a queue here, and what is in the memory
+//! when it leaves the queue goes to the peer. That time is finite: it is a driver's duty to free what
+//! it has sent (`Documentation/networking/driver.rst`).
+//!
+//! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
 use crate::kapi::{
     bindings,
-    context, //
+    context,
+    sync::Atomic, //
 };
-use core::cell::UnsafeCell;
+use core::{
+    cell::UnsafeCell,
+    ptr::NonNull, //
+};
+use kernel::{
+    alloc::flags::{
+        GFP_ATOMIC,
+        __GFP_NOWARN, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
+};
 
-struct Mark(UnsafeCell<bindings::ubuf_info>);
+/// Marks that a buffer may have.
+static OUT: Atomic<u32> = Atomic::new(0);
+
+/// How long [`wait`] is silent, and then between two messages.
+const PATIENCE_MS: u32 = 10_000;
+
+/// Who wants to know that memory is no longer referred to.
+pub(crate) trait OnRelease: Send + Sync + 'static {
+    /// A mark is released. In any context, also with locks of others held: must not sleep, send, or
+    /// call back a consumer.
+    fn released(&self);
+}
+
+/// # Invariants
+///
+/// As long as the count of `ubuf` is not 0, a reference of the [`Arc`] that this is in belongs to it.
+#[repr(C)]
+struct Inner {
+    // First: the C side knows only this.
+    ubuf: UnsafeCell<bindings::ubuf_info>,
+    owner: Option<Arc<dyn OnRelease>>,
+}
 
 // SAFETY: The C side changes nothing but the count, which is atomic.
-unsafe impl Sync for Mark {}
+unsafe impl Send for Inner {}
+// SAFETY: As above.
+unsafe impl Sync for Inner {}
 
 static OPS: bindings::ubuf_info_ops = bindings::ubuf_info_ops {
     complete: Some(complete),
     link_skb: None,
 };
 
-static MARK: Mark = Mark(UnsafeCell::new(bindings::ubuf_info {
-    ops: &raw const OPS,
-    // Ours.
-    refcnt: bindings::refcount_t {
-        refs: bindings::atomic_t { counter: 1 },
-    },
-    flags: (bindings::SKBFL_ZEROCOPY_ENABLE
-        | bindings::SKBFL_SHARED_FRAG
-        | bindings::SKBFL_DONT_ORPHAN) as u8,
-}));
+/// The mark of one message, to ask whether it is released.
+pub(crate) struct Mark(Arc<Inner>);
 
-/// The mark, for `msg_ubuf`. It is valid until [`wait`] returns.
-pub(super) fn get() -> *mut bindings::ubuf_info {
-    MARK.0.get()
+impl Mark {
+    /// A mark, and the means to put it on buffers, if there is memory. Any context.
+    pub(crate) fn new(owner: Option<Arc<dyn OnRelease>>) -> Result<(Self, Marker)> {
+        let inner = Arc::new(
+            Inner {
+                ubuf: UnsafeCell::new(bindings::ubuf_info {
+                    ops: &raw const OPS,
+                    // The marker's.
+                    refcnt: bindings::refcount_t {
+                        refs: bindings::atomic_t { counter: 1 },
+                    },
+                    flags: (bindings::SKBFL_ZEROCOPY_ENABLE
+                        | bindings::SKBFL_SHARED_FRAG
+                        | bindings::SKBFL_DONT_ORPHAN) as u8,
+                }),
+                owner,
+            },
+            GFP_ATOMIC | __GFP_NOWARN,
+        )?;
+        OUT.fetch_add(1, Relaxed);
+        // INVARIANT: This reference is the one that belongs to the count.
+        let raw = Arc::into_raw(inner.clone());
+        // SAFETY: An `Arc` is not at address 0.
+        let ubuf = unsafe { NonNull::new_unchecked(raw.cast_mut()) }.cast();
+        // INVARIANT: The count begins with this one.
+        Ok((Self(inner), Marker(ubuf)))
+    }
+
+    /// Whether no buffer has the mark, and none will get it. Any context.
+    pub(crate) fn is_released(&self) -> bool {
+        // SAFETY: The mark is valid as long as the `Arc` is.
+        unsafe { bindings::siw_helper_ubuf_refs(self.0.ubuf.get()) == 0 }
+    }
 }
 
-/// Waits until no buffer has the mark any more. May sleep.
+/// The right to put a mark on buffers.
 ///
-/// There must be no sockets any more; what they had sent may still be queued at a device.
-pub(super) fn wait() {
-    // SAFETY: The mark is valid.
-    while unsafe { bindings::siw_helper_ubuf_refs(get()) } != 1 {
-        context::msleep(1);
+/// # Invariants
+///
+/// It is the `ubuf` of an [`Inner`], and one of its count is ours.
+pub(crate) struct Marker(NonNull<bindings::ubuf_info>);
+
+// SAFETY: What is done with the mark is atomic.
+unsafe impl Send for Marker {}
+// SAFETY: As above.
+unsafe impl Sync for Marker {}
+
+impl Marker {
+    /// For `msg_ubuf`; valid as long as the marker is.
+    pub(super) fn as_raw(&self) -> *mut bindings::ubuf_info {
+        self.0.as_ptr()
     }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        // SAFETY: The count is ours by the type invariants.
+        unsafe { put(self.0.as_ptr()) };
+    }
+}
+
+/// Gives one of the count back.
+///
+/// # Safety
+///
+/// `ubuf` must be that of an [`Inner`], and one of its count the caller's.
+unsafe fn put(ubuf: *mut bindings::ubuf_info) {
+    // SAFETY: By the contract of this function.
+    if !unsafe { bindings::siw_helper_ubuf_put(ubuf) } {
+        return;
+    }
+    // SAFETY: `ubuf` is the first field. By the type invariants there is a reference for the count,
+    // which is 0 now.
+    let inner = unsafe { Arc::from_raw(ubuf.cast::<Inner>().cast_const()) };
+    if let Some(owner) = &inner.owner {
+        owner.released();
+    }
+    drop(inner);
+    OUT.fetch_sub(1, Release);
 }
 
 /// A buffer with the mark is freed, or was copied.
 ///
 /// # Safety
 ///
-/// `ubuf` must be valid, and a reference of the caller's.
+/// `ubuf` must be that of an [`Inner`], and one of its count the caller's.
 unsafe extern "C" fn complete(
     _skb: *mut bindings::sk_buff,
     ubuf: *mut bindings::ubuf_info,
     _unshared: bool,
 ) {
     // SAFETY: By the contract of this function.
-    unsafe { bindings::siw_helper_ubuf_put(ubuf) };
+    unsafe { put(ubuf) };
+}
+
+/// Waits until no buffer has a mark any more, whose release would call us. May sleep.
+///
+/// There must be no sockets any more; what they had sent may still be queued at a device. Nobody can
+/// take it from there, so this has no bound; it tells what it waits for.
+pub(super) fn wait() {
+    while !context::poll(PATIENCE_MS, 1, || OUT.load(Acquire) == 0) {
+        pr_warn!(
+            "unloading waits for {} messages that are queued at a network device\n",
+            OUT.load(Relaxed)
+        );
+    }
+    // Whoever released the last one may not have returned from here, and may have been preempted.
+    // SAFETY: May sleep here.
+    unsafe { bindings::siw_helper_synchronize_tasks() };
 }

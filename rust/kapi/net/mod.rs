@@ -52,6 +52,11 @@ pub(crate) use netdev::{
     NetDev,
     NetNs, //
 };
+pub(crate) use mark::{
+    Mark,
+    Marker,
+    OnRelease, //
+};
 pub(crate) use notifier::{
     AddrEvent,
     NetdevEvent,

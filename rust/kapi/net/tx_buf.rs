@@ -2,6 +2,7 @@
 
 //! Bytes of a stream, encoded but not accepted by TCP yet.
 
+use super::mark::Marker;
 use crate::kapi::bindings;
 use crate::kapi::sync::Atomic;
 use core::{
@@ -216,6 +217,10 @@ impl Pool {
 struct Shared {
     runs: KVec<bindings::bio_vec>,
     first: usize,
+    /// The mark of all of them.
+    marker: Option<Marker>,
+    /// No more of the message will come.
+    complete: bool,
 }
 
 impl Shared {
@@ -225,6 +230,8 @@ impl Shared {
         Self {
             runs: KVec::new(),
             first: 0,
+            marker: None,
+            complete: false,
         }
     }
 
@@ -298,6 +305,14 @@ impl Shared {
         }
         self.runs.clear();
         self.first = 0;
+        self.end();
+    }
+
+    /// Puts the mark on no more buffers, if TCP has all that it was for.
+    fn end(&mut self) {
+        if self.complete && self.runs.is_empty() {
+            self.marker = None;
+        }
     }
 }
 
@@ -399,6 +414,24 @@ impl TxBuf {
         self.chunks.iter().flatten().map(Chunk::pending).sum()
     }
 
+    /// Whether a message may be begun that is sent by reference: there is nothing pending. Any
+    /// context.
+    pub(crate) fn can_begin_shared(&self) -> bool {
+        self.pending() == 0 && self.shared.pending().is_empty()
+    }
+
+    /// Begins a message that is sent by reference, with a mark of its own. Any context.
+    pub(crate) fn begin_shared(&mut self, marker: Marker) {
+        self.shared.complete = false;
+        self.shared.marker = Some(marker);
+    }
+
+    /// All of that message was appended. Any context.
+    pub(crate) fn end_shared(&mut self) {
+        self.shared.complete = true;
+        self.shared.end();
+    }
+
     /// Whether `n` pages or parts of one may be appended by [`Self::share`] and
     /// [`Self::commit_shared`]. Not behind what was copied. Any context.
     pub(crate) fn can_share(&mut self, n: usize) -> bool {
@@ -444,6 +477,11 @@ impl TxBuf {
     /// What is to be sent by reference, before anything else.
     pub(super) fn shared(&self) -> &[bindings::bio_vec] {
         self.shared.pending()
+    }
+
+    /// The mark of what is to be sent by reference, for `msg_ubuf`.
+    pub(super) fn marker(&self) -> Option<*mut bindings::ubuf_info> {
+        self.shared.marker.as_ref().map(Marker::as_raw)
     }
 
     /// Takes note that TCP accepted the first `len` bytes of [`Self::shared`].

@@ -226,6 +226,7 @@ impl Sim {
                 end: self.sent,
                 by_reference: wr.zero_copy && !wr.read,
                 reading: wr.read,
+                held: false,
             };
             self.fifo.push_back((wr.id, entry));
             self.retire();
