@@ -310,9 +310,9 @@ pub(crate) fn create(
             (ring, Some(MmapEntry::new(user, mem)?))
         }
         None => {
-            let mut slots = VVec::with_capacity(size as usize, GFP_KERNEL)?;
+            let mut slots = VVec::with_capacity(size as usize, GFP_KERNEL_ACCOUNT)?;
             for _ in 0..size {
-                slots.push(None, GFP_KERNEL)?;
+                slots.push(None, GFP_KERNEL_ACCOUNT)?;
             }
             let ring = Ring::Kernel {
                 slots,

@@ -283,8 +283,10 @@ void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags)
  */
 void *siw_helper_ring_alloc(size_t len)
 {
+	/* Who has no memory left is told so, rather than killed. */
 	return __vmalloc(PAGE_ALIGN(len),
-			 GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
+			 GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
+			 __GFP_RETRY_MAYFAIL);
 }
 
 /* As remap_vmalloc_range(), which takes only memory of vmalloc_user(). */

@@ -121,7 +121,7 @@ impl Mover {
                 work <- new_work!("siw_tx"),
                 queued <- new_spinlock_irq!(None),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 }

@@ -48,7 +48,7 @@ impl Reaper {
                     delay: FIRST_MS,
                 }),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -2,15 +2,16 @@
 
 //! A bounded FIFO that allocates once and numbers what goes through it.
 
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 
 /// A FIFO of at most `limit` elements. Each gets the next sequence number, by which it can be found until it is popped.
 pub(super) struct Ring<T> {
-    /// A power of two of slots, so that free-running sequence numbers map to slots across their wrap.
+    /// As many slots as there can be elements.
     slots: KVVec<Option<T>>,
-    limit: u32,
+    /// Sequence number of the oldest element, and its slot. The one wraps at 2^32, the other at the end of the slots.
     head: u32,
+    first: u32,
     len: u32,
 }
 
@@ -19,32 +20,26 @@ impl<T> Ring<T> {
     pub(super) const fn empty() -> Self {
         Self {
             slots: KVVec::new(),
-            limit: 0,
             head: 0,
+            first: 0,
             len: 0,
         }
     }
 
     /// A ring for `limit` elements. Sleeps.
     pub(super) fn new(limit: u32) -> Result<Self> {
-        if limit == 0 {
-            return Ok(Self::empty());
-        }
-        let size = limit.checked_next_power_of_two().ok_or(EINVAL)? as usize;
-        let mut slots = KVVec::with_capacity(size, GFP_KERNEL)?;
-        for _ in 0..size {
-            slots.push(None, GFP_KERNEL)?;
+        let mut slots = KVVec::with_capacity(limit as usize, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..limit {
+            slots.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(Self {
             slots,
-            limit,
-            head: 0,
-            len: 0,
+            ..Self::empty()
         })
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len >= self.limit
+        self.len as usize >= self.slots.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,9 +50,10 @@ impl<T> Ring<T> {
         self.len
     }
 
-    fn slot(&self, seq: u32) -> usize {
-        // Empty only when `limit` is 0, and then nothing is ever stored.
-        (seq as usize) & self.slots.len().wrapping_sub(1)
+    /// The slot `n` behind that of the oldest element, if there are so many.
+    fn slot(&self, n: u32) -> usize {
+        let slot = (self.first as usize).saturating_add(n as usize);
+        slot.checked_sub(self.slots.len()).unwrap_or(slot)
     }
 
     /// Appends and returns the sequence number, or gives the element back when full.
@@ -66,7 +62,7 @@ impl<T> Ring<T> {
             return Err(value);
         }
         let seq = self.head.wrapping_add(self.len);
-        let slot = self.slot(seq);
+        let slot = self.slot(self.len);
         match self.slots.get_mut(slot) {
             Some(place) => *place = Some(value),
             None => return Err(value),
@@ -84,9 +80,7 @@ impl<T> Ring<T> {
         if n >= self.len {
             return None;
         }
-        self.slots
-            .get(self.slot(self.head.wrapping_add(n)))?
-            .as_ref()
+        self.slots.get(self.slot(n))?.as_ref()
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut T> {
@@ -95,10 +89,11 @@ impl<T> Ring<T> {
 
     /// The element with sequence number `seq`, if it is still in.
     pub(super) fn by_seq(&mut self, seq: u32) -> Option<&mut T> {
-        if seq.wrapping_sub(self.head) >= self.len {
+        let n = seq.wrapping_sub(self.head);
+        if n >= self.len {
             return None;
         }
-        let slot = self.slot(seq);
+        let slot = self.slot(n);
         self.slots.get_mut(slot)?.as_mut()
     }
 
@@ -106,7 +101,8 @@ impl<T> Ring<T> {
         if self.len == 0 {
             return None;
         }
-        let slot = self.slot(self.head);
+        let slot = self.slot(0);
+        self.first = self.slot(1) as u32;
         self.head = self.head.wrapping_add(1);
         self.len = self.len.saturating_sub(1);
         self.slots.get_mut(slot)?.take()

@@ -266,9 +266,9 @@ impl Sq {
                 })
             }
             None => {
-                slots.reserve(size as usize, GFP_KERNEL)?;
+                slots.reserve(size as usize, GFP_KERNEL_ACCOUNT)?;
                 for _ in 0..size {
-                    slots.push(None, GFP_KERNEL)?;
+                    slots.push(None, GFP_KERNEL_ACCOUNT)?;
                 }
                 None
             }

@@ -250,7 +250,10 @@ impl QpObj {
         };
         let held = p.hold_tx.then(|| ep.clone());
         let params = *self.dev.params.lock();
-        let tx = KBox::new(TxCtx::new(ep.socket(), &p.net, rtr, &params), GFP_KERNEL_ACCOUNT)?;
+        let tx = KBox::new(
+            TxCtx::new(ep.socket(), &p.net, rtr, &params),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL_ACCOUNT)?;
         if let Some(read) = tx.rtr_read() {
             orq.push(read).map_err(|_| EINVAL)?;

@@ -47,15 +47,15 @@ pub(crate) use locked::{
     SockView,
     TxSock, //
 };
-pub(crate) use netdev::{
-    arphrd,
-    NetDev,
-    NetNs, //
-};
 pub(crate) use mark::{
     Mark,
     Marker,
     OnRelease, //
+};
+pub(crate) use netdev::{
+    arphrd,
+    NetDev,
+    NetNs, //
 };
 pub(crate) use notifier::{
     AddrEvent,

@@ -104,7 +104,7 @@ impl PageList {
     /// An empty list with room for `max` pages. May sleep.
     pub(crate) fn new(max: usize) -> Result<Self> {
         Ok(Self {
-            pages: KVVec::with_capacity(max, GFP_KERNEL)?,
+            pages: KVVec::with_capacity(max, GFP_KERNEL_ACCOUNT)?,
             max,
             layout: None,
             len: 0,

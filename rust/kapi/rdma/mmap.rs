@@ -67,7 +67,7 @@ impl RingMem {
             ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
             len,
         };
-        Ok(Arc::new(mem, GFP_KERNEL)?)
+        Ok(Arc::new(mem, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// The number of bytes.
@@ -129,7 +129,7 @@ impl<D: Driver> MmapEntry<D> {
                 entry: Opaque::zeroed(),
                 mem,
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let raw = KBox::into_raw(inner);
         // `entry` is at offset 0.

@@ -109,7 +109,7 @@ impl<D: Driver> Deref for Mr<D> {
 impl<D: Driver> Mr<D> {
     /// Has `make` make a region, and gives it to the core.
     pub(super) fn create(make: impl FnOnce() -> Result<NewMr<D::Mr>>) -> Result<*mut ib_mr> {
-        let slot = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let slot = KBox::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let new = make()?;
         let mut ibmr: ib_mr = pin_init::zeroed();
         ibmr.lkey = new.lkey;

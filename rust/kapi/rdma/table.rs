@@ -63,7 +63,7 @@ impl<E> RcuArc<E> {
                 refs: Refcount::new(1),
                 data <- data,
             }? Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         // SAFETY: It stays where it is until it is dropped.
         let ptr = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
