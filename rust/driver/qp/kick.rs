@@ -297,6 +297,7 @@ impl QpObj {
             requests: tx.taken.wrapping_sub(taken),
             bytes: tx.accepted().wrapping_sub(sent) as usize,
             received: self.stats.get(Counter::RxFpdus),
+            tick: context::jiffies() as u32,
         });
         self.stream.gathers.store(gathers, Relaxed);
     }

@@ -8,7 +8,8 @@
 //! interrupts, and as there it must not hold up what somebody waits for. What he would wait for is
 //! an answer. So doorbells are answered later only behind a row of small turns between which the
 //! peer has sent nothing, and for as long as that brings enough requests together; if it does not,
-//! the next row has to be longer.
+//! the next row has to be longer. A row in which the clock ticks more often than doorbells ring is
+//! none: nothing comes together there.
 
 /// A turn that sends more than that gains nothing.
 pub const SMALL: usize = 8 * 1024;
@@ -25,6 +26,8 @@ pub const LONGEST_ROW: u32 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     row: u32,
+    /// The tick of its first turn.
+    began: u32,
     needed: u32,
     /// FPDUs that had been received when the last turn ended.
     received: u64,
@@ -41,6 +44,8 @@ pub struct Turn {
     pub bytes: usize,
     /// FPDUs received so far.
     pub received: u64,
+    /// What the clock says, in ticks; wraps.
+    pub tick: u32,
 }
 
 impl Gather {
@@ -48,6 +53,7 @@ impl Gather {
     pub const fn new() -> Self {
         Self {
             row: 0,
+            began: 0,
             needed: ROW,
             received: 0,
         }
@@ -69,6 +75,10 @@ impl Gather {
         if answered || turn.requests >= ENOUGH || turn.bytes > SMALL {
             self.row = 0;
             return false;
+        }
+        if turn.tick.wrapping_sub(self.began) >= self.row {
+            self.row = 0;
+            self.began = turn.tick;
         }
         self.row = self.row.saturating_add(1);
         self.row >= self.needed

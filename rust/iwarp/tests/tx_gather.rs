@@ -9,6 +9,7 @@ struct Program {
     gather: Gather,
     later: bool,
     received: u64,
+    tick: u32,
     /// Doorbells, and how many of them were answered later.
     bells: u32,
     put_off: u32,
@@ -20,6 +21,7 @@ impl Program {
             gather: Gather::new(),
             later: false,
             received: 0,
+            tick: u32::MAX,
             bells: 0,
             put_off: 0,
         }
@@ -32,6 +34,7 @@ impl Program {
             requests: if self.later { more } else { requests },
             bytes,
             received: self.received,
+            tick: self.tick,
         };
         self.bells += 1;
         self.put_off += u32::from(self.later);
@@ -46,6 +49,22 @@ fn who_posts_and_posts_is_served_later() {
         p.ring(1, ENOUGH, 84);
     }
     assert_eq!(p.bells - p.put_off, ROW);
+}
+
+#[test]
+fn who_posts_now_and_then_is_served_at_once() {
+    let mut p = Program::new();
+    for _ in 0..10 * LONGEST_ROW {
+        p.ring(1, 1, 84);
+        p.tick = p.tick.wrapping_add(1);
+    }
+    assert_eq!(p.put_off, 0);
+    // Two in a tick are a row.
+    for n in 0..2 * ROW {
+        p.ring(1, ENOUGH, 84);
+        p.tick = p.tick.wrapping_add(n % 2);
+    }
+    assert!(p.put_off > 0);
 }
 
 #[test]
