@@ -223,6 +223,32 @@ def zcopy_early_ack_dropped(t):
     conn.wc(wr_id=2)
 
 
+@contextlib.contextmanager
+def jumbo_frames():
+    def mtu(size):
+        subprocess.run(["ip", "link", "set", "cv0", "mtu", size], check=True)
+        subprocess.run(["ip", "-n", "peer", "link", "set", "cv1", "mtu", size], check=True)
+    mtu("9000")
+    try:
+        yield
+    finally:
+        mtu("1500")
+
+
+@row("zcopy-jumbo", OWN, "a peer that does not take large FPDUs may put its acknowledgement off: no completion waits for it, with jumbo frames "
+     "either", OWN, params=PARAMS)
+def zcopy_jumbo(t):
+    with jumbo_frames():
+        conn, mr = flow(t, 0), t.mr(SIZE)
+        mr.put(pattern(4))
+        with no_acks():
+            conn.post_write(mr, SINK, 0, SMALL, wr_id=1, flags=0)
+            conn.post_send(mr, 64, wr_id=2)
+            conn.wc(wr_id=2, timeout=5)
+        arrives(conn, 4, SMALL)
+        conn.echo()
+
+
 @row("zcopy-local", OWN, "a peer on the same machine that reads late reads what was posted", OWN, params=PARAMS)
 def zcopy_local(t):
     conn, mr = flow(t), t.mr(SIZE)

@@ -48,9 +48,6 @@ const SHARED_PAYLOAD: u16 = 14 * PAGE_SIZE as u16;
 const TAGGED: u16 = 14;
 const UNTAGGED: u16 = 18;
 
-/// The smallest FPDU with which sending by reference pays: each takes three parts of an skb at least, which has 17.
-const SHARED_FPDU: u16 = 8 * 1024;
-
 /// A message whose completion somebody waits for, with none behind it, is sent by reference only if it is as large as that: until then
 /// copying takes less time than an ACK may.
 const SHARED_ALONE: u32 = 256 * 1024;
@@ -485,7 +482,7 @@ impl TxCtx {
             return Step::Done;
         };
         let by_reference = matches!(current.source, Source::Shared { .. });
-        let most = match (by_reference && self.large, current.msg.msn()) {
+        let most = match (by_reference, current.msg.msn()) {
             (false, _) => self.mulpdu,
             (true, None) => SHARED_PAYLOAD.saturating_add(TAGGED),
             (true, Some(_)) => SHARED_PAYLOAD.saturating_add(UNTAGGED),
@@ -859,11 +856,11 @@ impl TxCtx {
     }
 
     /// Whether what `sges` has may be sent by reference, and that pays if it is large.
+    ///
+    /// The peer has to take large FPDUs, and not only for the skbs that they fill: one that does is this driver, which acknowledges a large
+    /// message at once. Others may put that off, and the completion with it.
     fn can_share(&self) -> bool {
-        (self.large || self.mulpdu >= SHARED_FPDU)
-            && !self.stream.markers()
-            && self.sges.can_share()
-            && self.sock.can_share()
+        self.large && !self.stream.markers() && self.sges.can_share() && self.sock.can_share()
     }
 
     #[inline(never)]
