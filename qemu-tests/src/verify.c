@@ -595,6 +595,7 @@ static bool may_send(const struct lane *t)
 static void *run_lane(void *arg)
 {
 	struct lane *t = arg;
+	bool farewell = false;
 
 	while (t->received < ROUNDS || t->completed < ROUNDS) {
 		struct ibv_wc wc;
@@ -602,17 +603,23 @@ static void *run_lane(void *arg)
 		while (t->sent < ROUNDS && may_send(t))
 			send_round(t);
 		wc = wait_wc(&t->link);
-		if (wc.wr_id >= RECV)
+		if (wc.wr_id == RECV + ROUNDS) {
+			/* The peer may have all of the last SEND before it completes here. */
+			want(wc, RECV + ROUNDS, IBV_WC_SUCCESS);
+			farewell = true;
+		} else if (wc.wr_id >= RECV) {
 			received(t, &wc);
-		else
+		} else {
 			sent(t, &wc);
+		}
 	}
 	/* Not to end the stream while the peer still waits for data that it reads. */
 	struct ibv_send_wr bye = send_wr(0, NULL, 0);
 
 	bye.send_flags = 0;
 	post_send(&t->link, &bye);
-	want(wait_wc(&t->link), RECV + ROUNDS, IBV_WC_SUCCESS);
+	if (!farewell)
+		want(wait_wc(&t->link), RECV + ROUNDS, IBV_WC_SUCCESS);
 	return NULL;
 }
 
