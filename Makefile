@@ -16,6 +16,10 @@ sanitize-module: ## build the module for the sanitizer kernel
 race-module: ## build the module for the kernel with several CPUs and lockdep
 	+@scripts/kmake race modules
 
+.PHONY: smp-module
+smp-module: ## build the module for the kernel with several CPUs and KASAN, of guests in QEMU
+	+@scripts/kmake smp modules
+
 .PHONY: bench-module
 bench-module: ## build the module for the kernel that measures at native speed
 	+@scripts/kmake bench modules
@@ -41,11 +45,12 @@ test: ## lints, host tests, then every case in the guests and on the sanitizer k
 	@scripts/test
 
 .PHONY: soak
-soak: modules sanitize-module race-module bench-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
+soak: modules sanitize-module race-module smp-module bench-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
 .PHONY: lint
 lint: fmt-check clippy safety-audit checkpatch shell-check ## these checks of the sources

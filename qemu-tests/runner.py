@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs test cases between two QEMU guests on the stock Debian kernel, or between two sets of namespaces in one
-kernel that is a User Mode Linux: the sanitizer kernel (scripts/sanitize.config), the one with several CPUs
-(scripts/race.config), or the one for measuring at native speed (scripts/bench.config).
+"""Runs test cases between two QEMU guests, on the stock Debian kernel or on the one with several CPUs and KASAN
+(scripts/smp.config), or between two sets of namespaces in one kernel that is a User Mode Linux: the sanitizer
+kernel (scripts/sanitize.config), the one with several CPUs (scripts/race.config), or the one for measuring at
+native speed (scripts/bench.config).
 
 A case is a shell file with a header ("#: key value") and two functions, a and b,
 one per guest; guest/lib.sh has what they can call. All cases of a run share one
@@ -33,7 +34,10 @@ TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
 GUESTS = ("a", "b")
 RELEASE = os.environ.get("SIW_RELEASE", "")  # of the stock kernel
-KERNELS = ("stock", "sanitize", "race", "bench")
+QEMU = ("stock", "smp")
+KERNELS = QEMU + ("sanitize", "race", "bench")
+LEAKS = ("smp", "sanitize")  # these look for leaked memory
+SLOWER = {"smp": 3}  # kernels whose time-outs are so many times as long
 CPUS = min(4, os.cpu_count())
 UML = {  # parameters of each User Mode Linux
     "sanitize": ("mem=1500M", "seccomp=off"),
@@ -138,7 +142,7 @@ class Case:
                 elif key == "timeout":
                     self.timeout = int(value)
                 elif key == "cpus":
-                    # Of each guest on the stock kernel.
+                    # Of each guest in QEMU.
                     self.cpus = int(value)
                 elif key == "harmless":
                     # What the core says of what this case does to it.
@@ -147,15 +151,15 @@ class Case:
                     # The kernel consumer of the tests is to be there; what follows says what for.
                     self.consumer = True
                 elif key == "kernel":
-                    # What follows the name says why.
-                    self.kernels = (value.split()[0],)
+                    # What follows the names says why.
+                    self.kernels = tuple(value.split()[0].split(","))
                 else:
                     sys.exit(f"{path}: unknown key {key}")
         if len(self.drivers) != 2:
             sys.exit(f"{path}: drivers must name two, for guests a and b")
         self.drivers = [driver if d == "siw" else d for d in self.drivers]
         if self.drivers[0] != self.drivers[1] and not "none" in self.drivers:
-            self.kernels = ("stock",)  # one kernel takes only one of them
+            self.kernels = QEMU  # one kernel takes only one of them
 
 
 def find_cases():
@@ -217,12 +221,12 @@ class Network:
 
 
 class Guests:
-    def __init__(self, image, out, network, sockets):
-        self.image, self.out, self.network, self.sockets = image, out, network, sockets
+    def __init__(self, image, out, kind, network, sockets):
+        self.image, self.out, self.kind, self.network, self.sockets = image, out, kind, network, sockets
         self.procs, self.conns, self.buffers = {}, {}, {}
         self.boots = 0
         self.cpus = 1
-        self.history = []  # of the cases of this boot
+        self.history = []  # of the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
         atexit.register(self.kill)
@@ -247,10 +251,12 @@ class Guests:
             mac = "52:54:00:77:00:0" + g
             append = (
                 "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable "
-                f"{tsc_khz()} siw.guest={g}"
+                f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind}"
             )
             cmd = [
-                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", str(self.cpus), "-m", "1536",
+                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1536",
+                # The firmware's table for kernels without ACPI has one CPU of each socket.
+                "-smp", f"{self.cpus},sockets={self.cpus}",
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
                 "-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd",
                 "-append", append,
@@ -302,6 +308,7 @@ class Guests:
 
     def answers(self, word, timeout, first_failure=False, guests=GUESTS):
         """The status with which each of the guests answers WORD; passes events on meanwhile."""
+        timeout *= SLOWER.get(self.kind, 1)
         got, end = {}, time.monotonic() + timeout
         with selectors.DefaultSelector() as sel:
             for g, conn in self.conns.items():
@@ -332,8 +339,41 @@ class Guests:
         return [line.decode(errors="replace").split() for line in whole if line.strip()]
 
     def leaks(self, case):
-        """Only the sanitizer kernel knows."""
-        return []
+        """What the driver leaked and was not told yet, as (name of a case, text). An object is known to have leaked
+        only 5 s after it was made, so that this may be a case before the one that has just ended."""
+        if self.kind not in LEAKS:
+            return []
+        self.send(f"leaks {case.name}", self.kernels)
+        self.answers("scanned", STEP_TIMEOUT, guests=self.kernels)
+        found = []
+        for g in self.kernels:
+            with open(f"{self.out}/{case.name}/leaks.{g}", errors="replace") as f:
+                objects = re.split(r"^(?=unreferenced object)", f.read(), flags=re.M)[1:]
+            for text in objects:
+                # jiffies begin five minutes before they wrap, 100 a second.
+                made = (int(re.search(r"jiffies (\d+)", text)[1]) + 30000 & 0xffffffff) / 100
+                name = next((name for start, name in reversed(self.history) if start[g] <= made), None)
+                text = self.with_symbols(text, name, g)
+                if name and "[siw]" in text:
+                    found.append((name, text))
+        return found
+
+    def with_symbols(self, text, name, guest):
+        """The driver's functions had names as long as it was loaded."""
+        path = f"{self.out}/{name}/symbols.{guest}"
+        if not os.path.exists(path):
+            return text
+        with open(path) as f:
+            symbols = sorted((int(words[0], 16), words[2]) for words in map(str.split, f))
+
+        def name_of(match):
+            address = int(match[0], 16)
+            at = bisect.bisect(symbols, (address, "~")) - 1
+            if at < 0 or address > symbols[-1][0] + 0x10000:
+                return match[0]
+            return f"{symbols[at][1]}+{address - symbols[at][0]:#x} [siw]"
+
+        return re.sub(r"\b0x[0-9a-f]{8,16}$", name_of, text, flags=re.M)
 
     def power_off(self):
         try:
@@ -349,8 +389,8 @@ class OneKernel(Guests):
     """Both guests in one User Mode Linux, which is a process here."""
 
     def __init__(self, image, out, kind, kernel, sockets, number):
-        super().__init__(image, out, None, sockets)
-        self.kind, self.kernel, self.number = kind, kernel, number
+        super().__init__(image, out, kind, None, sockets)
+        self.kernel, self.number = kernel, number
         self.kernels = "a"
         # What it boots from, until it has the image.
         self.initial = f"{out}/initial-{number}"
@@ -389,42 +429,6 @@ class OneKernel(Guests):
             sock.close()
         self.answers("ready", BOOT_TIMEOUT)
         return time.monotonic() - start
-
-    def leaks(self, case):
-        """What the driver leaked and was not told yet, as (name of a case, text). An object is known to have leaked
-        only 5 s after it was made, so that this may be a case before the one that has just ended."""
-        if self.kind != "sanitize":
-            return []
-        self.send(f"leaks {case.name}", "a")
-        self.answers("scanned", STEP_TIMEOUT, guests="a")
-        with open(f"{self.out}/{case.name}/leaks", errors="replace") as f:
-            objects = re.split(r"^(?=unreferenced object)", f.read(), flags=re.M)[1:]
-        found = []
-        for text in objects:
-            # jiffies begin five minutes before they wrap, 100 a second.
-            made = (int(re.search(r"jiffies (\d+)", text)[1]) + 30000 & 0xffffffff) / 100
-            name = next((name for start, name in reversed(self.history) if start <= made), None)
-            text = self.with_symbols(text, name)
-            if name and "[siw]" in text:
-                found.append((name, text))
-        return found
-
-    def with_symbols(self, text, name):
-        """The driver's functions had names as long as it was loaded."""
-        path = f"{self.out}/{name}/symbols.a"
-        if not os.path.exists(path):
-            return text
-        with open(path) as f:
-            symbols = sorted((int(words[0], 16), words[2]) for words in map(str.split, f))
-
-        def name_of(match):
-            address = int(match[0], 16)
-            at = bisect.bisect(symbols, (address, "~")) - 1
-            if at < 0 or address > symbols[-1][0] + 0x10000:
-                return match[0]
-            return f"{symbols[at][1]}+{address - symbols[at][0]:#x} [siw]"
-
-        return re.sub(r"\b0x[0-9a-f]{8,16}$", name_of, text, flags=re.M)
 
 
 def die_with_parent():
@@ -504,8 +508,8 @@ def run_case(guests, case):
         for g, driver, peer in zip(GUESTS, case.drivers, reversed(case.drivers)):
             guests.send(" ".join(["prepare", case.name, driver, peer, *case.params]), [g])
         bad = [g for g, rc in guests.answers("prepared", STEP_TIMEOUT).items() if rc]
-        with open(f"{folder}/uptime.a") as f:
-            guests.history.append((float(f.read().split()[0]), case.name))
+        starts = {g: float(text_of(f"{folder}/uptime.{g}").split()[0]) for g in GUESTS}
+        guests.history.append((starts, case.name))
         for g in bad:
             failed(f"guest {g}: loading the driver failed", f"prepare.{g}")
         if not bad:
@@ -582,7 +586,7 @@ def prepare_out(out, cases, kernel):
         if kernel == "stock":
             theirs = output(f"{TOP}/scripts/c-siw")
         else:
-            theirs = output(f"{TOP}/scripts/uml-kernel", kernel) + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
+            theirs = output(f"{TOP}/scripts/own-kernel", kernel) + "/modules/kernel/drivers/infiniband/sw/siw/siw.ko"
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     if any(c.consumer for c in cases):
         shutil.copy(output(f"{TOP}/scripts/consumer", kernel), f"{out}/mod/")
@@ -635,7 +639,7 @@ class Run:
                 return
             up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
         if up:
-            if self.args.kernel == "sanitize":
+            if self.args.kernel in LEAKS:
                 time.sleep(LEAK_AGE)
                 self.look_for_leaks(guests, case)
             guests.power_off()
@@ -645,7 +649,7 @@ class Run:
         status, why, up = run_case(guests, case)
         where = "" if case.drivers == ["siw", "siw"] else f" ({'/'.join(case.drivers)})"
         done = exercised(f"{self.out}/{case.name}")
-        what = f": {amounts(done)}" if self.args.kernel == "sanitize" else ""
+        what = f": {amounts(done)}" if self.args.kernel in LEAKS else ""
         lines = [f"{status} {case.name}{where} {time.monotonic() - start:.0f} s{what}"]
         lines += ["    " + line for line in why]
         if status == "FAIL":
@@ -684,7 +688,7 @@ def main():
     p.add_argument("--all", action="store_true", help="run every case")
     p.add_argument("--list", action="store_true", help="list the cases")
     p.add_argument("--kernel", choices=KERNELS, default="stock", help="which kernel to run on")
-    p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest on the stock kernel, in place of what cases say")
+    p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest in QEMU, in place of what cases say, and of 2 at least on the smp kernel")
     p.add_argument("--driver", default="siw", metavar="NAME",
                    help="put NAME (c-siw, rxe) in place of siw")
     p.add_argument("--cmd-a", metavar="CMD", help="run a shell command of yours in guest a ...")
@@ -716,7 +720,10 @@ def main():
     names = {}
     for case in cases:
         case.timeout = args.timeout or case.timeout
-        case.cpus = 1 if args.kernel != "stock" else args.cpus or case.cpus
+        if args.kernel in QEMU:
+            case.cpus = args.cpus or max(case.cpus, 2 if args.kernel == "smp" else 1)
+        else:
+            case.cpus = 1
         # A case named again runs again, with logs of its own.
         names[case.name] = names.get(case.name, 0) + 1
         if names[case.name] > 1:
@@ -726,7 +733,7 @@ def main():
     cases.sort(key=lambda case: case.cpus)
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
-    if args.kernel != "stock" and os.path.commonpath((out, TOP)) != TOP:
+    if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:
         p.error(f"this kernel sees no other folder than {TOP}: --logs must be in it")
     os.makedirs(os.path.dirname(out), exist_ok=True)
     lock = open(out + ".lock", "w")
@@ -736,15 +743,15 @@ def main():
         say(f"waiting for another run that logs to {out}")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
-    image = output(f"{HERE}/image")
+    image = output(f"{HERE}/image", args.kernel if args.kernel in QEMU else "stock")
     prepare_out(out, cases, args.kernel)
     output(f"{HERE}/src/build", f"{out}/bin")
-    if args.kernel == "stock":
+    if args.kernel in QEMU:
         network = Network(sockets)
-        kernels = [Guests(image, out, network, sockets)]
+        kernels = [Guests(image, out, args.kernel, network, sockets)]
     else:
         network = None
-        kernel = output(f"{TOP}/scripts/uml-kernel", args.kernel)
+        kernel = output(f"{TOP}/scripts/own-kernel", args.kernel)
         # The sanitizer kernel has one CPU, and cases wait most of the time; the others take all there are.
         count = min(len(cases), os.cpu_count()) if args.kernel == "sanitize" else 1
         kernels = [OneKernel(image, out, args.kernel, kernel, sockets, i) for i in range(count)]
@@ -766,7 +773,7 @@ def main():
     if capture:
         capture.send_signal(signal.SIGINT)
         capture.wait(30)
-    if args.kernel == "sanitize":
+    if args.kernel in LEAKS:
         splats = sum(guests.splats for guests in kernels)
         say(f"{len(run.results)} cases, {splats} splats, {run.leaks} leaks; in all: {amounts(run.total)}")
     passed, failed, skipped = (list(run.results.values()).count(s) for s in ("PASS", "FAIL", "SKIP"))

@@ -199,49 +199,51 @@ need_kernel() {
 	S=$SIW_CACHE/source-$(siw_kernel_key) O=$dir/build STOCK=$dir/stock
 }
 
-# The same for the User Mode Linux kernels, which are made from the stock kernel's source: KIND is sanitize;
-# race, with several CPUs; or bench, for measuring at native speed.
+# The same for the kernels of our own, which are made from the stock kernel's source: KIND is sanitize; race, with
+# several CPUs; or bench, for measuring at native speed, which are User Mode Linux; or smp, for guests in QEMU.
 
-# uml_config KIND: its options. What the others do not say about the machine is as in sanitize.config.
-uml_config() {
-	local config=$SIW_TOP/scripts/sanitize.config
+# own_config KIND: its options. What the others do not say about the machine is as in sanitize.config.
+own_config() {
+	local config=$SIW_TOP/scripts/sanitize.config shared="The machine"
+	[ "$1" != smp ] || shared="What programs need"
 	case $1 in
 	sanitize) cat "$config" ;;
 	*)
-		awk '
+		awk -v shared="# $shared" '
 			{ name = $0; sub(/^# /, "", name); sub(/[= ].*/, "", name) }
 			FNR == NR { if (name ~ /^CONFIG_/) own[name]; print; next }
-			/^# The machine/ { on = 1 }
+			index($0, shared) == 1 { on = 1 }
 			on && !(name in own)' "$SIW_TOP/scripts/$1.config" "$config"
 		;;
 	esac
 }
 
-siw_uml_dir() {
+siw_own_dir() {
 	# A change of how it is built, other than of its configuration, needs another number.
-	printf '%s\n' "$SIW_CACHE/$1-$KV-$(siw_kernel_key)-$( (echo 1; uml_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
+	printf '%s\n' "$SIW_CACHE/$1-$KV-$(siw_kernel_key)-$( (echo 1; own_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
 }
 
-need_uml_kernel() {
+need_own_kernel() {
 	local dir
 	need_kernel
-	dir=$(siw_uml_dir "$1")
-	is_cached "$dir" || "$SIW_TOP/scripts/uml-kernel" "$1" >/dev/null
+	dir=$(siw_own_dir "$1")
+	is_cached "$dir" || "$SIW_TOP/scripts/own-kernel" "$1" >/dev/null
 	O=$dir/build
 }
 
-# uml_make KIND ARG...: make for it. Rust and KASAN together want clang, and SMP works with gcc only.
-uml_make() {
-	local cc
+# own_make KIND ARG...: make for it. Rust and KASAN together want clang, and SMP in User Mode Linux works with gcc only.
+own_make() {
+	local args
 	case $1 in
+	smp) args=(ARCH=x86 LLVM=1) ;;
 	# The warning is of a header of UML's own.
-	sanitize) cc=(LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic) ;;
-	*) cc=("CC=$SIW_CC") ;;
+	sanitize) args=(ARCH=um LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic) ;;
+	*) args=(ARCH=um "CC=$SIW_CC") ;;
 	esac
-	shift
 	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.
-	in_root make -C "$S" "O=$O" ARCH=um "${cc[@]}" \
-		RUSTFLAGS_MODULE="-Crelocation-model=static -Ccode-model=large" -j"$(nproc)" "$@"
+	[ "$1" = smp ] || args+=("RUSTFLAGS_MODULE=-Crelocation-model=static -Ccode-model=large")
+	shift
+	in_root make -C "$S" "O=$O" "${args[@]}" -j"$(nproc)" "$@"
 }
 
 # in_root CMD...: run CMD in the build root, in this directory. The checkout and

@@ -14,7 +14,7 @@ fi
 read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver 2>/dev/null || true
 # In one kernel no two devices have the same name.
 NUMBER=0
-[ "$KERNEL" = stock ] || [ "$GUEST" = a ] || NUMBER=1
+[ -z "${SHARED:-}" ] || [ "$GUEST" = a ] || NUMBER=1
 DEV=siw$NUMBER
 [ "$DRIVER" != rxe ] || DEV=rxe$NUMBER
 export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
@@ -115,7 +115,7 @@ await() {
 # scaled N: as many, or a tenth of it where everything is watched and slow.
 scaled() {
 	case $KERNEL in
-	sanitize | race) echo $((($1 + 9) / 10)) ;;
+	sanitize | race | smp) echo $((($1 + 9) / 10)) ;;
 	*) echo "$1" ;;
 	esac
 }
