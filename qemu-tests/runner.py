@@ -121,7 +121,7 @@ def output(*cmd):
 
 class Case:
     def __init__(self, path, name, driver):
-        self.path, self.name = path, name
+        self.path, self.name, self.known_as = path, name, name
         self.kernels = KERNELS
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         self.harmless = []
@@ -436,6 +436,23 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def busy_loops():
+    """A process for each CPU, at normal priority, that takes all the time it gets."""
+    return [subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL,
+                             preexec_fn=die_with_parent) for _ in range(os.cpu_count())]
+
+
+def tell_chances(cases, results):
+    """A line for each case: how often it passed, and which of its logs are of failures."""
+    width = max(len(case.known_as) for case in cases)
+    say(f"{'case':{width}}  passed  failed  of")
+    for known_as in dict.fromkeys(case.known_as for case in cases):
+        names = [case.name for case in cases if case.known_as == known_as]
+        passed = sum(results.get(name) == "PASS" for name in names)
+        failed = [name for name in names if results.get(name) == "FAIL"]
+        say(f"{known_as:{width}}  {passed:6}  {len(failed):6}  {len(names):2}  {' '.join(failed)}".rstrip())
+
+
 def splat(path):
     """The first report of a kernel's log."""
     lines = text_of(path).splitlines()
@@ -693,6 +710,8 @@ def main():
                    help="put NAME (c-siw, rxe) in place of siw")
     p.add_argument("--cmd-a", metavar="CMD", help="run a shell command of yours in guest a ...")
     p.add_argument("--cmd-b", metavar="CMD", help="... and one in guest b")
+    p.add_argument("--repeat", type=int, metavar="N", help="run them N times, and tell how often each passed")
+    p.add_argument("--loaded", action="store_true", help="keep all CPUs of this machine busy meanwhile")
     p.add_argument("--timeout", type=int, metavar="SECONDS", help="bound of each case, in place of its own")
     p.add_argument("--capture", metavar="FILE", help="write the traffic between the guests to FILE")
     p.add_argument("--capture-port", metavar="PORT", help="of that, only this TCP port")
@@ -716,7 +735,7 @@ def main():
         args.case.append(path)
     if not args.case and not args.all:
         p.error("name a case, or --all")
-    cases = pick_cases(args.case, args.all, args.driver, args.kernel)
+    cases = [case for _ in range(args.repeat or 1) for case in pick_cases(args.case, args.all, args.driver, args.kernel)]
     names = {}
     for case in cases:
         case.timeout = args.timeout or case.timeout
@@ -764,18 +783,24 @@ def main():
             ["dumpcap", "-q", "-i", "tap-a", "-B", "256", *only, "-w", args.capture],
             stderr=open(f"{out}/capture", "w"), preexec_fn=die_with_parent)
 
+    load = busy_loops() if args.loaded else []
     run = Run(args, out, cases)
     workers = [threading.Thread(target=run.work, args=[g], daemon=True) for g in kernels]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    for loop in load:
+        loop.kill()
+        loop.wait()
     if capture:
         capture.send_signal(signal.SIGINT)
         capture.wait(30)
     if args.kernel in LEAKS:
         splats = sum(guests.splats for guests in kernels)
         say(f"{len(run.results)} cases, {splats} splats, {run.leaks} leaks; in all: {amounts(run.total)}")
+    if args.repeat:
+        tell_chances(cases, run.results)
     passed, failed, skipped = (list(run.results.values()).count(s) for s in ("PASS", "FAIL", "SKIP"))
     say(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
