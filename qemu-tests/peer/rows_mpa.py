@@ -89,6 +89,16 @@ def mpa_request_key(t):
     refused(t, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
 
+@row("mpa-request-key-octet", "RFC 5044 7.1.2", "octets that no request begins with: closed at once, not when a whole frame is due", OWN)
+def mpa_request_key_octet(t):
+    for data in (b"?", REQUEST[:15] + b"?"):
+        # Whoever says nothing is waited for, and was here first.
+        silent, raw = t.dial(), t.dial()
+        raw.push(data)
+        raw.end()
+        silent.silent(0)
+
+
 @row("mpa-request-reply-key", "RFC 5044 7.1.2", "a reply frame where a request is due: closed without a reply")
 def mpa_request_reply_key(t):
     refused(t, frame(REPLY, CRC, 1))
@@ -238,6 +248,13 @@ def mpa_responder_bad_first(t):
 def mpa_reply_key(t):
     answered(t, frame(b"MPA ID Rep Fraud", CRC, 2))
     answered(t, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@row("mpa-reply-key-octet", "RFC 5044 7.1.2", "octets that no reply begins with: the initiator does not wait for more", OWN)
+def mpa_reply_key_octet(t):
+    # It would be UNREACHABLE in the end.
+    answered(t, b"?")
+    answered(t, REPLY[:15] + b"?")
 
 
 @row("mpa-both-initiators", "RFC 5044 7.1.2", "a request where a reply is due (both sides began): closed")

@@ -190,14 +190,18 @@ impl Collector {
         self.total().saturating_sub(self.have)
     }
 
-    /// Appends bytes; the frame when it is whole. `check` judges the fixed part as soon as it is
-    /// there.
+    /// Appends bytes; the frame when it is whole. Bytes that no frame begins with are refused however
+    /// few they are: their sender may wait for an answer. `check` judges the fixed part as soon as it
+    /// is there.
     fn feed(
         &mut self,
         bytes: &[u8],
         check: impl FnOnce(&Frame) -> Result<(), MpaError>,
     ) -> Result<Option<Frame>, MpaError> {
         let mut rest = self.append(bytes);
+        if self.frame.is_none() && !Frame::may_begin(self.bytes.get(..self.have).unwrap_or(&[])) {
+            return Err(MpaError::Key);
+        }
         if self.frame.is_none() && self.have == FRAME_LEN {
             let frame = Frame::parse(&self.bytes)?;
             check(&frame)?;

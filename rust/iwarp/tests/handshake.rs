@@ -564,6 +564,20 @@ fn wrong_frames() {
         answered(&mut Responder::new(CONFIG), web, 1000),
         Err(MpaError::Key)
     );
+    // As soon as the key differs: the sender may have no more to say.
+    let reply = frame(FrameKind::Reply, 1, None, &[]);
+    for at in 0..16 {
+        let mut wrong = request(&Initiator::new(CONFIG), &[]);
+        wrong[at] ^= 0x20;
+        let mut responder = Responder::new(CONFIG);
+        assert_eq!(responder.feed(&wrong[..at]), Ok(None));
+        assert_eq!(responder.feed(&wrong[at..=at]), Err(MpaError::Key));
+        let mut wrong = reply.clone();
+        wrong[at] ^= 0x20;
+        let mut initiator = Initiator::new(CONFIG);
+        assert_eq!(initiator.feed(&wrong[..at]), Ok(None));
+        assert_eq!(initiator.feed(&wrong[at..=at]), Err(MpaError::Key));
+    }
     let mut long = frame(FrameKind::Request, 1, None, &[]);
     long[18..20].copy_from_slice(&513u16.to_be_bytes());
     assert_eq!(

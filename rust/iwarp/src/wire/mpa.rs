@@ -76,6 +76,13 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Whether a start-up frame can begin with `bytes`, however few they are.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        [KEY_REQ, KEY_REP]
+            .iter()
+            .any(|key| bytes.iter().zip(key).all(|(byte, wanted)| byte == wanted))
+    }
+
     /// Reads a frame from its first [`FRAME_LEN`] bytes.
     ///
     /// Fails with [`MpaError::Key`] for anything that is no start-up frame and with

@@ -109,26 +109,26 @@ fn length(frame: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([frame[18], frame[19]]))
 }
 
-/// What is wrong with these bytes as the start of a frame, seen from the side that gets it; `None`
-/// if it is only not whole.
-fn fault(bytes: &[u8], reply: bool) -> Option<MpaError> {
-    let head = bytes.get(..20)?;
-    let kind = match &head[..16] {
-        b"MPA ID Req Frame" => false,
-        b"MPA ID Rep Frame" => true,
-        _ => return Some(MpaError::Key),
-    };
-    if length(head) > 512 {
-        return Some(MpaError::PrivateDataLength);
+/// What is wrong with these bytes as the start of a frame, seen from the side that gets it, and how
+/// many of them show it; `None` if it is only not whole.
+fn fault(bytes: &[u8], reply: bool) -> Option<(usize, MpaError)> {
+    let keys = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
+    let right = |n: usize| keys.iter().any(|key| key[..n] == bytes[..n]);
+    if let Some(n) = (1..=bytes.len().min(16)).find(|n| !right(*n)) {
+        return Some((n, MpaError::Key));
     }
-    match (kind, reply) {
-        (false, true) => return Some(MpaError::BothInitiators),
-        (true, false) => return Some(MpaError::Key),
+    let head = bytes.get(..20)?;
+    if length(head) > 512 {
+        return Some((20, MpaError::PrivateDataLength));
+    }
+    match (&head[..16] == keys[1], reply) {
+        (false, true) => return Some((20, MpaError::BothInitiators)),
+        (true, false) => return Some((20, MpaError::Key)),
         _ => {}
     }
     match head[17] {
         1 | 2 => None,
-        other => Some(MpaError::Revision(other)),
+        other => Some((20, MpaError::Revision(other))),
     }
 }
 
@@ -182,15 +182,14 @@ fn any_reply(input: &mut Input<'_>) {
     let stream = &input.frame()[..];
     let mut initiator = Initiator::new(config);
     let (taken, result) = feed_initiator(&mut initiator, stream, lengths);
-    let mut at_once = Initiator::new(config);
-    assert_eq!(
-        feed_initiator(&mut at_once, stream, &[255]),
-        (taken, result)
-    );
-    if let Some(error) = fault(stream, true) {
-        assert_eq!((taken, result), (20, Err(error)));
+    let mut by_octet = Initiator::new(config);
+    let slowly = feed_initiator(&mut by_octet, stream, &[1]);
+    if let Some((n, error)) = fault(stream, true) {
+        assert_eq!(slowly, (n, Err(error)));
+        assert_eq!(result, Err(error));
         return;
     }
+    assert_eq!(slowly, (taken, result));
     let whole = stream.get(..20).map(|head| 20 + length(head));
     let Some(frame) = whole.and_then(|len| stream.get(..len)) else {
         assert_eq!((taken, result), (stream.len(), Ok(None)));
@@ -304,15 +303,14 @@ fn any_request(input: &mut Input<'_>) {
     assert_eq!(responder.accept(ird, ord, &[], &mut out), Err(Error::State));
     assert_eq!(responder.reject(&[], &mut out), Err(Error::State));
     let (taken, result) = feed_responder(&mut responder, stream, lengths);
-    let mut at_once = Responder::new(config);
-    assert_eq!(
-        feed_responder(&mut at_once, stream, &[255]),
-        (taken, result)
-    );
-    if let Some(error) = fault(stream, false) {
-        assert_eq!((taken, result), (20, Err(error)));
+    let mut by_octet = Responder::new(config);
+    let slowly = feed_responder(&mut by_octet, stream, &[1]);
+    if let Some((n, error)) = fault(stream, false) {
+        assert_eq!(slowly, (n, Err(error)));
+        assert_eq!(result, Err(error));
         return;
     }
+    assert_eq!(slowly, (taken, result));
     let whole = stream.get(..20).map(|head| 20 + length(head));
     let Some(frame) = whole.and_then(|len| stream.get(..len)) else {
         assert_eq!((taken, result), (stream.len(), Ok(None)));
