@@ -3,6 +3,7 @@
 in rows_mpa.py."""
 
 import errno
+import os
 import threading
 import time
 
@@ -163,6 +164,21 @@ def flush_order(t):
     wcs = [conn.wc("WR_FLUSH_ERR").wr_id for _ in range(29)]
     assert [n for n in wcs if n >= 100] == list(range(100, 110)), wcs
     assert [n for n in wcs if n < 100] == list(range(1, 20)), wcs
+    conn.id.cq.none()
+
+
+@row("reg-receive-behind-error", "RFC 5040 5.5",
+     "Nothing is delivered to a queue pair that its program has put in the state ERR: receives posted from then on are flushed", OWN)
+def receive_behind_error(t):
+    conn, mr = t.active(), t.mr(64)
+    # No worker of the driver runs on this CPU until the peer has sent.
+    os.sched_setaffinity(0, {0})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    conn.modify(verbs.QP_STATE, qp_state=verbs.ERR)
+    conn.post_recv(mr, wr_id=1)
+    conn.send(wire.send(1, b"late"))
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    assert conn.wc("WR_FLUSH_ERR").wr_id == 1
     conn.id.cq.none()
 
 

@@ -199,6 +199,8 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         if let Some(pair) = waits {
             pair.cancel();
         }
+        // Nor does what is still coming in get a receive that is posted from now on.
+        qp.stop_rx();
     }
     let endpoint = qp.link.lock().clone();
     match endpoint {
