@@ -115,6 +115,12 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 			     struct ubuf_info *mark);
 void siw_helper_sk_ack_now(struct sock *sk);
 int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor);
+u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
+			 u32 at);
+struct sk_buff *siw_helper_rx_next(struct sock *sk, struct sk_buff *skb,
+				   u32 at, u32 *where);
+u32 siw_helper_skb_len(const struct sk_buff *skb);
+bool siw_helper_rx_stuck(const struct sock *sk);
 
 /* Tracepoints, rust/trace.c */
 void siw_helper_trace_connect(u32 qpn, u32 step, int status);

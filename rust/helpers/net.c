@@ -640,3 +640,43 @@ int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
 		return -EPROTO;
 	return tcp_read_sock(sk, &desc, actor);
 }
+
+/*
+ * How much has been received from the byte @at of @skb on, which is in the receive
+ * queue.
+ */
+u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
+			 u32 at)
+{
+	u32 fin = !!(sk->sk_shutdown & RCV_SHUTDOWN);
+
+	return tcp_sk(sk)->rcv_nxt - fin - (TCP_SKB_CB(skb)->seq + at);
+}
+
+/*
+ * The buffer that has the byte @at, as counted in @skb, and where: that one or one
+ * behind it, which may begin with what is in it, too.
+ */
+struct sk_buff *siw_helper_rx_next(struct sock *sk, struct sk_buff *skb,
+				   u32 at, u32 *where)
+{
+	u32 seq = TCP_SKB_CB(skb)->seq + at;
+
+	skb_queue_walk_from(&sk->sk_receive_queue, skb) {
+		*where = seq - TCP_SKB_CB(skb)->seq;
+		if (*where < skb->len)
+			return skb;
+	}
+	return NULL;
+}
+
+u32 siw_helper_skb_len(const struct sk_buff *skb)
+{
+	return skb->len;
+}
+
+/* Whether no more can come before what is here has been read. */
+bool siw_helper_rx_stuck(const struct sock *sk)
+{
+	return sk->sk_shutdown & RCV_SHUTDOWN || tcp_epollin_ready(sk, INT_MAX);
+}

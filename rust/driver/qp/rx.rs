@@ -70,6 +70,10 @@ pub(super) struct RxCtx {
     wake: Option<Wake>,
     /// A large message came to its end during the run.
     large: bool,
+    /// An FPDU may be left in the queue until all of it is there.
+    patient: bool,
+    /// One was.
+    waits: bool,
     /// Told of the peer's first FPDU, which also lets us send (RFC 5044 7.1.2).
     held: Option<Arc<Endpoint>>,
     fpdus: u64,
@@ -91,6 +95,8 @@ impl RxCtx {
             read: LastEntry::none(),
             wake: None,
             large: false,
+            patient: true,
+            waits: false,
             held,
             fpdus: 0,
             bytes: 0,
@@ -102,30 +108,33 @@ impl RxCtx {
         self.receiving.then(|| self.recv.id())
     }
 
-    /// Consumes a range of the stream. All of it is taken, whatever happens.
+    /// Consumes a range of the stream, and returns how much of it: all, whatever happens, but for an
+    /// FPDU that is waited for.
     fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
-        if let Err(error) = self.try_consume(qp, skb) {
+        let taken = self.try_consume(qp, skb).unwrap_or_else(|error| {
             self.broken(qp, error);
-        }
-        self.bytes = self.bytes.wrapping_add(skb.len() as u64);
-        skb.len()
+            skb.len()
+        });
+        self.bytes = self.bytes.wrapping_add(taken as u64);
+        taken
     }
 
-    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> Result<()> {
+    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> Result<usize> {
         let mut pos = 0usize;
         while pos < skb.len() && self.machine.need() != Need::Stopped {
+            if self.machine.at_boundary() && self.machine.crc() && !self.vouch(skb, pos)? {
+                self.waits = true;
+                return Ok(pos);
+            }
             pos = self.take(qp, skb, pos)?;
         }
-        Ok(())
+        Ok(skb.len())
     }
 
     /// Takes the rest of the current FPDU, or the next one, from `pos` on, or as much as there is of it; returns where that ends.
     #[inline(never)]
     fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
         let mut pos = from;
-        if self.machine.at_boundary() && self.machine.crc() {
-            self.vouch(skb, pos)?;
-        }
         if let Need::Header(_) = self.machine.need() {
             let bytes = peek(skb, pos, usize::from(MAX_HEADER))?;
             let (n, begun) = self.machine.fill_from(bytes)?;
@@ -159,25 +168,33 @@ impl RxCtx {
         Ok(pos)
     }
 
-    /// Checks the CRC of the FPDU at `pos` if it is there as a whole, before anything else in it is believed (RFC 5044 4.4): a damaged
-    /// header would have the payload go to the wrong place. Of one that comes in pieces that can only be undelivered.
-    fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<()> {
+    /// Checks the CRC of the FPDU at `pos` before anything else in it is believed (RFC 5044 4.4): a damaged header would have the
+    /// payload go to the wrong place. `false` if it has to be waited for.
+    ///
+    /// Of one that finds no room in the socket, and comes in pieces therefore, the pieces are placed, but not delivered.
+    fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<bool> {
         self.crc = Crc32c::new();
-        let Ok(length) = <[u8; 2]>::try_from(peek(skb, pos, 2)?) else {
-            return Ok(());
-        };
+        let mut length = [0; 2];
+        if let Ok(here) = peek(skb, pos, length.len())?.try_into() {
+            length = here;
+        } else if skb.has_come(pos, length.len()) {
+            skb.copy_through(pos, &mut length)
+                .map_err(|_| Error::LocalCatastrophic)?;
+        } else {
+            return Ok(!self.patient);
+        }
         let len = mpa::fpdu_len(u16::from_be_bytes(length)) as usize;
-        if skb.len().saturating_sub(pos) < len {
-            return Ok(());
+        if !skb.has_come(pos, len) {
+            return Ok(!self.patient);
         }
         let mut whole = Crc32c::new();
-        skb.crc32c(pos, len, &mut whole)
+        skb.crc32c_through(pos, len, &mut whole)
             .map_err(|_| Error::LocalCatastrophic)?;
         if !whole.is_good() {
             return Err(Error::Crc);
         }
         self.machine.vouch();
-        Ok(())
+        Ok(true)
     }
 
     /// Adds the bytes from `from` to `to` to the CRC.
@@ -527,18 +544,27 @@ impl QpObj {
         };
         // An answer may not overtake the completion of what it answers.
         self.await_acks(sk);
-        // No error of the socket, which would show in its state: data that cannot be read.
         let (mut left, mut more) = (TURN, false);
-        let read = sk.read(|skb| {
-            if left == 0 {
-                more = true;
-                return 0;
+        rx.patient = true;
+        loop {
+            rx.waits = false;
+            let read = sk.read(|skb| {
+                if left == 0 {
+                    more = true;
+                    return 0;
+                }
+                left = left.saturating_sub(skb.len());
+                rx.consume(self, skb)
+            });
+            // No error of the socket, which would show in its state: data that cannot be read.
+            if let Err(e) = read {
+                self.fail(Cause::Lost(e));
             }
-            left = left.saturating_sub(skb.len());
-            rx.consume(self, skb)
-        });
-        if let Err(e) = read {
-            self.fail(Cause::Lost(e));
+            // Once the window has been opened for what was read.
+            if !rx.waits || !rx.patient || !sk.is_stuck() {
+                break;
+            }
+            rx.patient = false;
         }
         let stats = &self.stats;
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));

@@ -281,7 +281,11 @@ impl RxSock<'_> {
     /// Returns how many bytes were consumed. What is not consumed comes again at the next call. It
     /// fails with EPROTO if the peer has sent urgent data: nothing behind that can be read.
     pub(crate) fn read<F: FnMut(&mut Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
-        let mut reader = Reader { f, stop: false };
+        let mut reader = Reader {
+            f,
+            sk: self.view.sk,
+            stop: false,
+        };
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
         // fits the argument.
         let ret = unsafe {
@@ -292,6 +296,13 @@ impl RxSock<'_> {
             )
         };
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
+    }
+
+    /// Whether no more can come before what is here has been read: there is no room for it, or the
+    /// peer has sent all it had.
+    pub(crate) fn is_stuck(&self) -> bool {
+        // SAFETY: The socket is valid and locked by the type invariants of the view.
+        unsafe { bindings::siw_helper_rx_stuck(self.view.sk) }
     }
 
     /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP waits
@@ -352,6 +363,8 @@ impl Deref for TxSock<'_> {
 /// The argument of the read actor.
 struct Reader<F> {
     f: F,
+    /// The socket that is read, and locked.
+    sk: *mut bindings::sock,
     /// `tcp_read_sock()` goes on with the rest of a buffer that was consumed in part.
     stop: bool,
 }
@@ -378,8 +391,8 @@ impl<F: FnMut(&mut Skb<'_>) -> usize> Reader<F> {
         }
         // Lengths of buffers fit an `int`.
         let len = len.min(ffi::c_int::MAX as usize);
-        // SAFETY: The range is inside the buffer, which is not freed during the call.
-        let mut range = unsafe { Skb::new(skb, offset as usize, len) };
+        // SAFETY: The range is inside the buffer, which stays in the queue during the call.
+        let mut range = unsafe { Skb::new(this.sk, skb, offset as usize, len) };
         let used = (this.f)(&mut range).min(len);
         this.stop = used < len;
         used as ffi::c_int

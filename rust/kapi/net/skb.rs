@@ -34,9 +34,11 @@ const AHEAD: usize = 128;
 ///
 /// # Invariants
 ///
+/// - `sk` is a TCP socket that is locked for `'a`, and `skb` is in its receive queue.
 /// - `skb` is valid for `'a`; `offset..offset + len` is inside it, and `offset + len` fits an `int`.
 /// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the range.
 pub(crate) struct Skb<'a> {
+    sk: *mut bindings::sock,
     skb: *mut bindings::sk_buff,
     offset: usize,
     len: usize,
@@ -49,11 +51,17 @@ pub(crate) struct Skb<'a> {
 impl Skb<'_> {
     /// # Safety
     ///
-    /// `skb` must be valid for the lifetime of the result, the range inside it. No buffer is
-    /// longer than `INT_MAX`.
-    pub(super) unsafe fn new(skb: *mut bindings::sk_buff, offset: usize, len: usize) -> Self {
+    /// `skb` must be in the receive queue of `sk`, a TCP socket that is locked, for the lifetime
+    /// of the result, the range inside it. No buffer is longer than `INT_MAX`.
+    pub(super) unsafe fn new(
+        sk: *mut bindings::sock,
+        skb: *mut bindings::sk_buff,
+        offset: usize,
+        len: usize,
+    ) -> Self {
         // INVARIANT: By the contract of this function; nothing is initialised.
         Self {
+            sk,
             skb,
             offset,
             len,
@@ -103,6 +111,71 @@ impl Skb<'_> {
             self.ahead_len = all;
         }
         self.ahead(offset, len).ok_or(EINVAL)
+    }
+
+    /// Whether `len` bytes from `offset` on have been received, in this range and behind it.
+    pub(crate) fn has_come(&self, offset: usize, len: usize) -> bool {
+        if self.at(offset, len).is_some() {
+            return true;
+        }
+        let Some(at) = self.at(offset, 0) else {
+            return false;
+        };
+        // CAST: It fits by the type invariants.
+        // SAFETY: Both are valid by the type invariants.
+        let behind = unsafe { bindings::siw_helper_rx_behind(self.sk, self.skb, at as u32) };
+        len <= behind as usize
+    }
+
+    /// Calls `f` for each part of `len` bytes from `offset` on, in this buffer and those behind it:
+    /// with the range it is in, where in it, and its length. They [have come](Self::has_come).
+    fn for_each_part(
+        &self,
+        offset: usize,
+        len: usize,
+        mut f: impl FnMut(&Self, usize, usize) -> Result,
+    ) -> Result {
+        let here = len.min(self.len.checked_sub(offset).ok_or(EINVAL)?);
+        f(self, offset, here)?;
+        let (mut left, mut skb, mut at) = (len - here, self.skb, self.offset + self.len);
+        while left != 0 {
+            let mut from = 0;
+            // CAST: No buffer is longer than `INT_MAX`, by the contract of `new`.
+            // SAFETY: Both are valid by the type invariants.
+            skb = unsafe { bindings::siw_helper_rx_next(self.sk, skb, at as u32, &mut from) };
+            if skb.is_null() {
+                return Err(EFAULT);
+            }
+            // SAFETY: As above.
+            let end = unsafe { bindings::siw_helper_skb_len(skb) } as usize;
+            let from = from as usize;
+            // SAFETY: The buffer is in the queue of the locked socket; `from` is inside.
+            let part = unsafe { Self::new(self.sk, skb, from, end - from) };
+            let n = left.min(part.len);
+            f(&part, 0, n)?;
+            left -= n;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies `dst.len()` bytes from `offset` on, in this range and behind it, which
+    /// [have come](Self::has_come). Any context.
+    pub(crate) fn copy_through(&self, offset: usize, dst: &mut [u8]) -> Result {
+        let (mut to, len) = (dst.as_mut_ptr(), dst.len());
+        self.for_each_part(offset, len, |part, from, n| {
+            // SAFETY: The parts are `len` bytes in all.
+            unsafe { part.copy_to_ptr(from, to, n) }?;
+            // SAFETY: As above.
+            to = unsafe { to.add(n) };
+            Ok(())
+        })
+    }
+
+    /// Adds `len` bytes from `offset` on, in this range and behind it, which
+    /// [have come](Self::has_come), to a CRC. Any context.
+    pub(crate) fn crc32c_through(&self, offset: usize, len: usize, crc: &mut Crc32c) -> Result {
+        self.for_each_part(offset, len, |part, from, n| part.crc32c(from, n, crc))
     }
 
     /// Copies `len` bytes from `offset` on. Any context.
