@@ -12,9 +12,12 @@
  *   seconds=N    with rounds=0 (5)
  *   stalled=PORT connect one more queue pair to that port, where somebody takes part in nothing but the handshake, and
  *                fill it before the others begin. Nothing of it may complete or fail meanwhile.
+ *   turns=N      so many WRITEs of each queue pair, without comparing and threads: whether they take turns
  */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -31,6 +34,7 @@
 #define MAX_THREADS 8
 #define MAX_DEPTH 16
 #define MAX_SIZE (1 << 20)
+#define MAX_TURNS 256
 #define PATIENCE 60 /* seconds without a completion */
 
 struct region {
@@ -67,12 +71,14 @@ struct lane {
 	struct thread threads[MAX_THREADS];
 };
 
-static int qps = 1, n_threads = 1, depth = 4, rounds = 100, seconds = 5, stalled, read_back = 1;
+static int qps = 1, n_threads = 1, depth = 4, rounds = 100, seconds = 5, stalled, read_back = 1, turns;
 static uint32_t sizes[8] = { 65536 };
 static int n_sizes = 1;
 static struct lane lanes[MAX_QPS + 1];
 static struct rdma_event_channel *channel;
 static atomic_bool stop;
+/* With turns: of all queue pairs, so that their completions are in one order. */
+static struct ibv_cq *common;
 
 static void parse(int argc, char **argv)
 {
@@ -83,7 +89,7 @@ static void parse(int argc, char **argv)
 		{ "qps", &qps, 1, MAX_QPS },	    { "threads", &n_threads, 1, MAX_THREADS },
 		{ "depth", &depth, 1, MAX_DEPTH },  { "rounds", &rounds, 0, 1 << 30 },
 		{ "seconds", &seconds, 1, 1 << 20 }, { "stalled", &stalled, 1, 65535 },
-		{ "read", &read_back, 0, 1 },
+		{ "read", &read_back, 0, 1 },	    { "turns", &turns, 0, MAX_TURNS },
 	};
 
 	for (; argc > 0; argc--, argv++) {
@@ -135,7 +141,11 @@ static void make_qp(struct lane *l, size_t size)
 	struct ibv_pd *pd = ibv_alloc_pd(l->id->verbs);
 
 	l->events = ibv_create_comp_channel(l->id->verbs);
-	l->cq = ibv_create_cq(l->id->verbs, 4 * MAX_THREADS * MAX_DEPTH, NULL, l->events, 0);
+	if (!turns)
+		l->cq = ibv_create_cq(l->id->verbs, 4 * MAX_THREADS * MAX_DEPTH, NULL, l->events, 0);
+	else if (!common)
+		common = ibv_create_cq(l->id->verbs, qps * turns, NULL, NULL, 0);
+	l->cq = l->cq ?: common;
 	if (!pd || !l->events || !l->cq)
 		die("creating the CQ: %s", strerror(errno));
 	attr.send_cq = attr.recv_cq = l->cq;
@@ -345,6 +355,74 @@ static int fill(struct lane *l)
 	return n;
 }
 
+static void schedule(int policy, int priority)
+{
+	if (sched_setscheduler(0, policy, &(struct sched_param){ .sched_priority = priority }))
+		die("sched_setscheduler: %s", strerror(errno));
+}
+
+/*
+ * Nobody else, and no datamover, gets this CPU before all is posted: by the first queue pair, which would be alone with
+ * less, and every other one with one doorbell, by the rest with one for each WRITE. So all have something to send until
+ * the first one is through, however fast the machine is; and the order of completions tells who was how far ahead of
+ * whom.
+ */
+static void take_turns(void)
+{
+	struct ibv_send_wr wrs[MAX_TURNS], *bad;
+	int done[MAX_QPS] = { 0 }, left = qps * turns, at_once = 0, lead = 0, idle = 0;
+	struct ibv_wc wc;
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	if (sched_setaffinity(0, sizeof(here), &here))
+		die("sched_setaffinity: %s", strerror(errno));
+	schedule(SCHED_FIFO, 1);
+	for (int i = 0; i < qps; i++) {
+		struct lane *l = &lanes[i];
+		struct ibv_sge sge = { .addr = (uintptr_t)l->memory, .length = l->size, .lkey = l->mr->lkey };
+		bool chained = i % 2 == 0;
+
+		for (int n = 0; n < turns; n++)
+			wrs[n] = (struct ibv_send_wr){
+				.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				.send_flags = IBV_SEND_SIGNALED,
+				.wr.rdma = { .remote_addr = l->theirs.addr, .rkey = l->theirs.rkey },
+				.next = chained && n + 1 < turns ? &wrs[n + 1] : NULL,
+			};
+		for (int n = 0; n < (chained ? 1 : turns); n++)
+			must(ibv_post_send(l->id->qp, &wrs[n], &bad));
+	}
+	for (bool posted = true; left;) {
+		int n = ibv_poll_cq(common, 1, &wc), least = turns;
+
+		if (n <= 0 && posted) {
+			posted = false;
+			at_once = qps * turns - left;
+			schedule(SCHED_OTHER, 0);
+		}
+		if (n <= 0) {
+			if (++idle == PATIENCE * 1000)
+				die("no completion in %d s", PATIENCE);
+			usleep(1000);
+			continue;
+		}
+		idle = 0;
+		if (wc.status != IBV_WC_SUCCESS)
+			die("queue pair %d: %s", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+		left--;
+		lanes[wc.wr_id].bytes += lanes[wc.wr_id].size;
+		done[wc.wr_id]++;
+		for (int i = 0; i < qps; i++)
+			if (done[i] < least)
+				least = done[i];
+		if (done[wc.wr_id] - least > lead)
+			lead = done[wc.wr_id] - least;
+	}
+	printf("%d of %d WRITEs completed on the spot; one was ahead of another by %d at the most\n", at_once, qps * turns, lead);
+}
+
 /* What the driver says of a queue pair. */
 static void state_of(uint32_t qpn, char line[256])
 {
@@ -419,14 +497,16 @@ static void run(const struct sockaddr_in *addr)
 		join(&lanes[i], addr, PORT);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &a);
-	for (int i = 0; i < qps; i++)
+	if (turns)
+		take_turns();
+	for (int i = 0; i < qps && !turns; i++)
 		start(&lanes[i]);
-	if (!rounds) {
+	if (!turns && !rounds) {
 		nanosleep(&(struct timespec){ .tv_sec = seconds }, NULL);
 		stop = true;
 	}
 	for (int i = 0; i < qps; i++)
-		for (int t = 0; t < n_threads; t++)
+		for (int t = 0; t < n_threads && !turns; t++)
 			must(pthread_join(lanes[i].threads[t].id, NULL));
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	for (int i = 0; i < qps; i++) {
