@@ -45,7 +45,7 @@ UML = {  # parameters of each User Mode Linux
     # Enough CPUs for both ends.
     "bench": ("mem=3G", "seccomp=on", f"ncpus={CPUS}"),
 }
-BOOT_TIMEOUT = 180
+BOOT_TIMEOUT = 600  # the machine may be busy with other things
 STEP_TIMEOUT = 120  # loading or unloading a driver
 LEAK_AGE = 6  # kmemleak reports no younger objects
 HANDED_ON = re.compile("TEST_(SECONDS|SEED)|BENCH_.*")  # variables that cases get
