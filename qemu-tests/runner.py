@@ -599,6 +599,9 @@ def prepare_out(out, cases, kernel):
         if not os.path.exists(ours):
             subprocess.run(["make", "-C", TOP, "modules" if kernel == "stock" else f"{kernel}-module"], check=True)
         shutil.copy(ours, f"{out}/mod/siw.ko")
+    if "old-siw" in drivers:
+        # See compare.
+        shutil.copy(f"{TOP}/build/{RELEASE}/{'module' if kernel == 'stock' else kernel}-old/siw.ko", f"{out}/mod/old-siw.ko")
     if "c-siw" in drivers:
         if kernel == "stock":
             theirs = output(f"{TOP}/scripts/c-siw")
@@ -607,7 +610,7 @@ def prepare_out(out, cases, kernel):
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     if any(c.consumer for c in cases):
         shutil.copy(output(f"{TOP}/scripts/consumer", kernel), f"{out}/mod/")
-    for name in drivers - {"siw", "c-siw", "rxe", "none"}:
+    for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
 

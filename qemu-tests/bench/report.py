@@ -32,6 +32,8 @@ MEASURES = (
     (r"dereg", "deregistration of 1 GiB", "ms"),
     (r"reg-memory", "memory for 1 GiB registered", "B"),
 )
+LESS_IS_BETTER = re.compile(r"(lat|cpu|reg|dereg)\b|.*memory$")
+TOLERANCE = 0.03  # of what compare calls worse
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]
 
 
@@ -144,6 +146,18 @@ def measured(figures, place):
     return rows
 
 
+def compared(figures, place):
+    """Our driver here and in another tree."""
+    rows = [["median", "", "old", "new", "new / old", ""]]
+    for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
+        old, new = (figures.median(place, who, measure) for who in ("old-siw", "siw"))
+        ratio = new / old if old and new else 1
+        gain = 1 / ratio if LESS_IS_BETTER.match(measure) else ratio
+        rows.append([*title(measure), *(figures.cell(place, who, measure) for who in ("old-siw", "siw")),
+                     figures.ratio(place, "siw", measure, than="old-siw"), "worse" if gain < 1 - TOLERANCE else ""])
+    return rows
+
+
 def output(*cmd):
     return subprocess.run(cmd, stdout=subprocess.PIPE, text=True, cwd=HERE).stdout.strip()
 
@@ -189,6 +203,10 @@ def main():
     if not figures.values:
         sys.exit("nothing was measured")
     places = [p for p in PLACES if any(p == place for place, _, _ in figures.values)]
+    if "--old" in sys.argv:
+        for place in places:
+            print(f"{place}: {PLACES[place]}", *table(compared(figures, place)), sep="\n")
+        return
     targets_now = judged(figures)
     met = [row[-1] for row in targets_now].count("met")
     out = ["# What make bench measured", "", *facts(), "",
