@@ -46,7 +46,7 @@ test: ## lints, host tests, then every case in the guests and on the sanitizer k
 
 .PHONY: soak
 soak: modules sanitize-module race-module smp-module bench-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs

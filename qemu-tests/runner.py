@@ -126,7 +126,8 @@ class Case:
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         self.harmless = []
         self.consumer = False
-        self.cpus = 1
+        self.cpus, self.memory = 1, 1536
+        self.soak = False
         with open(path) as f:
             for line in f:
                 m = re.match(r"#: (\w+) (.*)", line)
@@ -144,6 +145,12 @@ class Case:
                 elif key == "cpus":
                     # Of each guest in QEMU.
                     self.cpus = int(value)
+                elif key == "memory":
+                    # The same, in MiB.
+                    self.memory = int(value)
+                elif key == "soak":
+                    # For make soak alone; the value says why.
+                    self.soak = True
                 elif key == "harmless":
                     # What the core says of what this case does to it.
                     self.harmless.append(value)
@@ -173,7 +180,7 @@ def pick_cases(wanted, everything, driver, kernel):
     known = find_cases()
     if everything:
         cases = [Case(p, n, driver) for n, p in known.items()]
-        return [c for c in cases if kernel in c.kernels]
+        return [c for c in cases if kernel in c.kernels and not c.soak]
     cases = []
     for word in wanted:
         names = [n for n in known if n == word or n.startswith(word.rstrip("/") + "/")]
@@ -225,7 +232,7 @@ class Guests:
         self.image, self.out, self.kind, self.network, self.sockets = image, out, kind, network, sockets
         self.procs, self.conns, self.buffers = {}, {}, {}
         self.boots = 0
-        self.cpus = 1
+        self.cpus, self.memory = 1, 1536
         self.history = []  # of the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
@@ -254,7 +261,7 @@ class Guests:
                 f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind}"
             )
             cmd = [
-                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1536",
+                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", str(self.memory),
                 # The firmware's table for kernels without ACPI has one CPU of each socket.
                 "-smp", f"{self.cpus},sockets={self.cpus}",
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
@@ -651,10 +658,11 @@ class Run:
                 if not self.cases:
                     break
                 case = self.cases.pop()
-            if up and case.cpus != guests.cpus:
+            machine = case.cpus, case.memory
+            if up and machine != (guests.cpus, guests.memory):
                 guests.power_off()
                 up = False
-            guests.cpus = case.cpus
+            guests.cpus, guests.memory = machine
             if not up and not self.boot(guests):
                 return
             up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
@@ -705,7 +713,7 @@ def main():
                                        "can last for any time take about so long (see --timeout). TEST_SEED=N: "
                                        "cases that play dice do it from there.")
     p.add_argument("case", nargs="*", help="name of a case or of a group of them, or a case file")
-    p.add_argument("--all", action="store_true", help="run every case")
+    p.add_argument("--all", action="store_true", help="run every case, but for those of make soak alone")
     p.add_argument("--list", action="store_true", help="list the cases")
     p.add_argument("--kernel", choices=KERNELS, default="stock", help="which kernel to run on")
     p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest in QEMU, in place of what cases say, and of 2 at least on the smp kernel")
@@ -745,14 +753,14 @@ def main():
         if args.kernel in QEMU:
             case.cpus = args.cpus or max(case.cpus, 2 if args.kernel == "smp" else 1)
         else:
-            case.cpus = 1
+            case.cpus, case.memory = 1, 0
         # A case named again runs again, with logs of its own.
         names[case.name] = names.get(case.name, 0) + 1
         if names[case.name] > 1:
             case.name += f".{names[case.name]}"
 
     # No more boots than need be.
-    cases.sort(key=lambda case: case.cpus)
+    cases.sort(key=lambda case: (case.cpus, case.memory))
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:

@@ -27,6 +27,7 @@ MEASURES = (
     (r"qps-(\d+)-gbps", "64 KiB Writes over {} QPs", "Gb/s"),
     (r"qps-(\d+)-jain", "  fairness (Jain), {} QPs", ""),
     (r"qps-(\d+)-memory", "  memory of one of {} idle QPs", "B"),
+    (r"idle-(\d+)-memory", "memory of one of {} idle connections", "B"),
     (r"stalled-(without|beside)", "64 KiB Writes {} a stalled QP", "Gb/s"),
     (r"reg", "registration of 1 GiB", "ms"),
     (r"dereg", "deregistration of 1 GiB", "ms"),
