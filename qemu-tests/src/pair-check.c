@@ -262,8 +262,8 @@ static void test_rights(void)
 			expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
 			expect(!strcmp(a.buf, b.buf));
 		} else {
-			expect_event(&b, IBV_EVENT_QP_ACCESS_ERR);
 			expect_wc(b.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+			expect_event(&b, IBV_EVENT_QP_ACCESS_ERR);
 			expect(next_wc(a.scq, &wc, WC_MS) && wc.wr_id == 2);
 			/* A Write is complete when it is sent. */
 			expect(wc.status != IBV_WC_SUCCESS || ops[op] == IBV_WR_RDMA_WRITE);
