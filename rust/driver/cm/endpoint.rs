@@ -350,6 +350,18 @@ impl Endpoint {
         while self.turn(&mut inner) {}
     }
 
+    /// A connection that is not up has to make room: what has come of the request by now decides. May
+    /// sleep, but not for the network.
+    pub(super) fn evict(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        if inner.listener.is_none() {
+            return;
+        }
+        self.arm(&mut inner, 0);
+        inner.offers = MAX_OFFERS;
+        while self.turn(&mut inner) {}
+    }
+
     /// One look at the connection; whether another one is due.
     fn turn(self: &Arc<Self>, inner: &mut Inner) -> bool {
         match inner.state {
@@ -403,7 +415,7 @@ impl Endpoint {
         match result {
             Ok(()) => {
                 inner.state = State::Offered;
-                inner.leave_listener();
+                self.leave_listener(inner);
                 self.arm(inner, ACCEPT_MS);
                 true
             }

@@ -18,17 +18,20 @@ use crate::kapi::{
 use kernel::{
     new_mutex,
     prelude::*,
+    rbtree::{RBTree, RBTreeNode},
     sync::{
-        atomic::{Acquire, Full, Relaxed, Release},
+        atomic::{Acquire, Release},
         Arc, Mutex, SetOnce,
     },
     time::msecs_to_jiffies,
     workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem},
 };
 
-/// Connections of one listener that may be without a complete request at a time. More wait in TCP's
-/// own queue: a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`].
-const MAX_EMBRYOS: u32 = 1024;
+/// Connections of one listener that may be without a complete request at a time, in all and of one host:
+/// a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`]. One more takes the
+/// place of the oldest of its host, or of all: nobody waits behind silent ones.
+const MAX_EMBRYOS: usize = 2048;
+const MAX_OF_HOST: usize = 1024;
 
 /// The first port that any program may bind: those below are for who has the right
 /// (`CAP_NET_BIND_SERVICE`).
@@ -47,7 +50,8 @@ pub(crate) struct Listener {
     /// Set right after creation; the socket's callback needs the listener first.
     sock: SetOnce<net::Listener>,
     open: Atomic<bool>,
-    embryos: Atomic<u32>,
+    #[pin]
+    embryos: Mutex<Embryos>,
     #[pin]
     work: DelayedWork<Listener>,
 }
@@ -118,7 +122,7 @@ fn listen(
             dev: dev.clone(),
             sock: SetOnce::new(),
             open: Atomic::new(true),
-            embryos: Atomic::new(0),
+            embryos <- new_mutex!(Embryos::new(), "siw_embryos"),
             work <- new_delayed_work!("siw_listener"),
         }),
         GFP_KERNEL,
@@ -181,7 +185,7 @@ impl Listener {
         let Some(sock) = self.sock.as_ref() else {
             return;
         };
-        while self.is_open() && self.embryos.load(Relaxed) < MAX_EMBRYOS {
+        while self.is_open() {
             let admitted = match sock.accept() {
                 Ok(None) => return,
                 // A child that cannot be taken in is closed by dropping it.
@@ -210,48 +214,97 @@ impl Listener {
         if !matches!(child.local_addr()?, SockAddr::V6 { scope, .. } if scope != 0) {
             child.bind_to_device(0)?;
         }
+        // It may be gone already.
+        let Ok(peer) = child.peer_addr() else {
+            return Ok(());
+        };
+        let host = host(&unmapped(peer));
         let machine = KBox::new(responder(&self.dev), GFP_KERNEL)?;
         let mut inner = Inner::new(State::AwaitRequest, Handshake::Responder(machine));
         inner.listener = Some(self.clone());
-        self.embryos.fetch_add(1, Full);
-        let ep = match Endpoint::new(self.dev.clone(), child, self.id, inner) {
-            Ok(ep) => ep,
-            Err(e) => {
-                self.embryos.fetch_sub(1, Full);
-                return Err(e);
-            }
-        };
+        let ep = Endpoint::new(self.dev.clone(), child, self.id, inner)?;
+        let node = RBTreeNode::new(ep.id, host, GFP_KERNEL)?;
         let mut inner = ep.inner.lock();
         if let Err(e) = ep.open() {
             ep.fail(&mut inner, e);
             return Err(e);
         }
         ep.arm(&mut inner, REQUEST_MS);
+        let oldest = self.embryos.lock().enter(node, host);
         drop(inner);
         // The request may be there already.
         ep.wake();
-        Ok(())
-    }
-
-    /// A connection has its request complete, or is gone.
-    fn embryo_left(self: &Arc<Self>) {
-        // Only at the limit there may be connections nobody accepts.
-        if self.embryos.fetch_sub(1, Full) >= MAX_EMBRYOS {
-            self.wake();
+        if let Some(oldest) = oldest.and_then(|id| self.dev.endpoints.get(id)) {
+            oldest.evict();
         }
+        Ok(())
     }
 }
 
-impl Inner {
-    /// The connection is the listener's no more.
-    pub(super) fn leave_listener(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            listener.embryo_left();
+/// The connections without a complete request, by their numbers, which are in the order of their age, and the host of
+/// each.
+struct Embryos {
+    tree: RBTree<usize, Host>,
+    count: usize,
+}
+
+/// What one peer has, and not one for each connection: an address, or for IPv6 the network.
+type Host = [u8; 8];
+
+fn host(addr: &SockAddr) -> Host {
+    match *addr {
+        SockAddr::V4 {
+            addr: [a, b, c, d], ..
+        } => [0, 0, 0, 0, a, b, c, d],
+        SockAddr::V6 {
+            addr: [a, b, c, d, e, f, g, h, ..],
+            ..
+        } => [a, b, c, d, e, f, g, h],
+    }
+}
+
+impl Embryos {
+    fn new() -> Self {
+        Self {
+            tree: RBTree::new(),
+            count: 0,
+        }
+    }
+
+    /// Enters one, and gives the one that has to go for it.
+    fn enter(&mut self, node: RBTreeNode<usize, Host>, host: Host) -> Option<usize> {
+        let of_host = || self.tree.iter().filter(|(_, other)| **other == host);
+        let oldest = if self.count >= MAX_OF_HOST && of_host().count() >= MAX_OF_HOST {
+            of_host().next()
+        } else if self.count >= MAX_EMBRYOS {
+            self.tree.iter().next()
+        } else {
+            None
+        };
+        let oldest = oldest.map(|(id, _)| *id);
+        if let Some(id) = oldest {
+            self.leave(id);
+        }
+        self.tree.insert(node);
+        self.count += 1;
+        oldest
+    }
+
+    fn leave(&mut self, id: usize) {
+        if self.tree.remove(&id).is_some() {
+            self.count -= 1;
         }
     }
 }
 
 impl Endpoint {
+    /// The connection is the listener's no more: it has its request complete, or is gone.
+    pub(super) fn leave_listener(&self, inner: &mut Inner) {
+        if let Some(listener) = inner.listener.take() {
+            listener.embryos.lock().leave(self.id);
+        }
+    }
+
     /// Passive side: has the peer asked?
     pub(super) fn turn_await_request(self: &Arc<Self>, inner: &mut Inner) -> bool {
         if !inner.listener.as_ref().is_some_and(|l| l.is_open()) {

@@ -517,7 +517,7 @@ impl Endpoint {
 
     /// Accepting end: lets the peer of a waiting QP in, and nobody else.
     pub(super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        inner.leave_listener();
+        self.leave_listener(inner);
         let Handshake::Responder(machine) = &inner.hs else {
             return self.fail(inner, EINVAL);
         };

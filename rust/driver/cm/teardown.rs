@@ -355,7 +355,7 @@ impl Endpoint {
             self.sock
                 .abort(self.cause().unwrap_or_else(errno::econnaborted));
         }
-        inner.leave_listener();
+        self.leave_listener(inner);
     }
 
     /// Takes the endpoint off the books; whoever waits for its end goes on.
