@@ -32,6 +32,7 @@ bool siw_helper_net_admin(struct ib_device *dev);
 
 /* Connection manager */
 bool siw_helper_kthread(void);
+bool siw_helper_exiting(void);
 bool siw_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
 struct pid *siw_helper_get_process(void);
 bool siw_helper_is_process(const struct pid *pid);

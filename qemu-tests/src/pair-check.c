@@ -5,8 +5,10 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -629,6 +631,58 @@ static void test_off(void)
 	unmake(&two);
 }
 
+/* How long a program takes to end that is killed with so many queue pairs, each with something the peer does not take. */
+static long killed_ms(int count)
+{
+	struct timespec from, to;
+	struct end one, two;
+	int ready[2], status;
+	pid_t pid;
+	char c;
+
+	must(pipe(ready));
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		struct end *ends;
+
+		must(!(device = ibv_open_device(device->device)));
+		must(!(pd = ibv_alloc_pd(device)));
+		must(!(ends = calloc(count, sizeof(*ends))));
+		for (int i = 0; i < count; i++) {
+			make_two(&one, &two);
+			both_to_rts(&one, &two);
+			send_one(&one, &two);
+			send_one(&two, &one);
+			ends[i] = one;
+		}
+		must(system("tc qdisc add dev lo root netem loss 100%"));
+		for (int i = 0; i < count; i++)
+			post(&ends[i], IBV_WR_SEND, i, NULL);
+		for (int i = 0; i < count; i++)
+			expect_wc(ends[i].scq, i, IBV_WC_SUCCESS);
+		must(write(ready[1], "", 1) != 1);
+		pause();
+	}
+	close(ready[1]);
+	must(read(ready[0], &c, 1) != 1);
+	close(ready[0]);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	must(kill(pid, SIGKILL));
+	must(waitpid(pid, &status, 0) != pid);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	must(system("tc qdisc del dev lo root"));
+	return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000;
+}
+
+static void test_killed(void)
+{
+	long one = killed_ms(1), many = killed_ms(16);
+
+	printf("  1 queue pair: %ld ms, 16: %ld ms\n", one, many);
+	expect(many < 5 * one);
+}
+
 /* Many at once. */
 static void test_many(void)
 {
@@ -668,7 +722,7 @@ static const struct {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
 	{ "query", test_query }, { "invalid", test_invalid },
 	{ "ends", test_ends }, { "gone", test_gone }, { "stranger", test_stranger }, { "wrong", test_wrong },
-	{ "off", test_off }, { "many", test_many },
+	{ "off", test_off }, { "killed", test_killed }, { "many", test_many },
 };
 
 int main(int argc, char **argv)

@@ -82,6 +82,11 @@ bool siw_helper_kthread(void)
 	return current->flags & PF_KTHREAD;
 }
 
+bool siw_helper_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
 /*
  * The only consumer of iw_cm is rdma_cm (cma.c), whose own structure begins with
  * the rdma_cm_id.

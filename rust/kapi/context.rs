@@ -23,6 +23,12 @@ pub(crate) fn in_kthread() -> bool {
     unsafe { bindings::siw_helper_kthread() }
 }
 
+/// Whether the program that runs here has ended, and its files are being closed.
+pub(crate) fn exiting() -> bool {
+    // SAFETY: Always safe to call.
+    unsafe { bindings::siw_helper_exiting() }
+}
+
 /// Lets others run. May sleep.
 pub(crate) fn cond_resched() {
     might_sleep();

@@ -32,6 +32,7 @@ use super::{
 use crate::kapi::{
     process::Process,
     rdma::{
+        ObjId,
         QpCap,
         QpPath, //
     },
@@ -67,6 +68,8 @@ use stream::Stream;
 pub(crate) struct Qp {
     /// The program that made it, and alone may connect it; none: a kernel consumer.
     pub(crate) owner: Option<Process>,
+    /// What it was made in; none: a kernel consumer.
+    pub(crate) context: Option<ObjId>,
     /// Protection domain of everything the queue pair may touch.
     pub(crate) pd: PdId,
     /// Where sends complete.

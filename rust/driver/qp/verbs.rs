@@ -25,6 +25,7 @@ use crate::{
         Siw, //
     },
     kapi::{
+        context,
         errno,
         process::Process,
         rdma::{
@@ -89,8 +90,10 @@ pub(crate) fn create(
     let pd = pd.id;
     let entries = cap.max_send_wr.next_power_of_two();
     let owner = user.map(|_| Process::current());
+    let context = user.map(|user| user.id());
     Ok(try_pin_init!(Qp {
         owner,
+        context,
         pd,
         scq,
         rcq,
@@ -283,9 +286,29 @@ pub(crate) fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
     Ok(())
 }
 
+/// Begins to end the connections of all queue pairs of the same program, which has ended. The core destroys one after
+/// the other, and each may take a second: they take it together.
+fn end_others(qp: &QpObj) {
+    if qp.context.is_none() {
+        return;
+    }
+    qp.dev.qps.for_each(|_, other| {
+        if other.context == qp.context && other.advance(Phase::Terminating) {
+            let endpoint = other.link.lock().clone();
+            if let Some(endpoint) = endpoint {
+                endpoint.request_teardown(Teardown::Local);
+            }
+        }
+    });
+}
+
 /// `destroy_qp`: nothing of the stream moves when it returns.
 pub(crate) fn destroy(qp: &QpObj) {
     qp.dev.forget_qp(qp);
+    // The first of them.
+    if context::exiting() && qp.phase() < Phase::Terminating {
+        end_others(qp);
+    }
     // Any outcome will do: the state does not matter any more.
     let _ = qp.step(Event::Modify(State::Error));
     qp.advance(Phase::Terminating);

@@ -46,7 +46,7 @@ pub(crate) use self::{
     mem::{Backing, DmaGrant, PageList, SgList},
     mmap::{MmapEntry, RingMem},
     mr::{Mr, NewMr},
-    object::{Cq, CqEvent, Customer, New, Pd, Qp, QpEvent, Srq, SrqEvent, Ucontext},
+    object::{Cq, CqEvent, Customer, New, ObjId, Pd, Qp, QpEvent, Srq, SrqEvent, Ucontext},
     ops::Driver,
     ring::{CtrlWord, UserRing},
     setting::Setting,

@@ -326,6 +326,11 @@ impl<D: Driver> Clone for Customer<'_, D> {
 impl<D: Driver> Copy for Customer<'_, D> {}
 
 impl<'a, D: Driver> Customer<'a, D> {
+    /// Names the user context, which outlives all that is made in it.
+    pub(crate) fn id(self) -> ObjId {
+        self.0.id()
+    }
+
     pub(super) fn ucontext(&self) -> &'a Ucontext<D> {
         self.0
     }
