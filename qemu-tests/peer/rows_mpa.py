@@ -658,6 +658,45 @@ def mpa_crc_header(t):
     conn.terminate((2, 0, 2))
 
 
+@row("mpa-crc-header-pieces", "RFC 5044 4.4", "a damaged header is a CRC error, also of an FPDU that comes octet by octet, or with an FPDU before it")
+def mpa_crc_header_pieces(t):
+    for before in b"", b"ahead":
+        mr, other = t.mr(), t.mr()
+        conn = t.passive()
+        ahead = conn.raw.tx.fpdu(wire.write(other.rkey, other.addr, before)) if before else b""
+        good = wire.Framer().fpdu(wire.write(mr.rkey, mr.addr, b"right"))
+        # It names a region that the peer may write to as well.
+        wrong = wire.Framer().fpdu(wire.write(other.rkey, other.addr, b"wrong"))
+        data = ahead + wrong[:-4] + good[-4:]
+        conn.push(data[:len(ahead) + 9])
+        for at in range(len(ahead) + 9, len(data)):
+            conn.push(data[at:at + 1])
+        conn.terminate((2, 0, 2))
+        mr.untouched()
+        if before:
+            assert other.get(0, len(before)) == before, other.get(0, len(before))
+        else:
+            other.untouched()
+
+
+@row("mpa-fpdu-over-window", "RFC 5044 4.4", "an FPDU arrives that does not fit the receive buffer of the socket as a whole")
+def mpa_fpdu_over_window(t):
+    sysctl = "/proc/sys/net/ipv4/tcp_rmem"
+    with open(sysctl, encoding="ascii") as file:
+        before = file.read()
+    with open(sysctl, "w", encoding="ascii") as file:
+        file.write("4096 8192 8192")
+    try:
+        conn, mr = t.active(), t.mr(60000)
+        data = bytes(range(250)) * 240
+        conn.push(conn.raw.tx.fpdu(wire.write(mr.rkey, mr.addr, data)))
+        conn.echo()
+        assert mr.get() == data
+    finally:
+        with open(sysctl, "w", encoding="ascii") as file:
+            file.write(before)
+
+
 @row("mpa-error-silences", "RFC 5044 8", "after a CRC error nothing more is delivered or placed")
 def mpa_error_silences(t):
     mr, sink = t.mr(), t.mr()
