@@ -71,7 +71,8 @@ impl<S: Secret> StagGenerator<S> {
     /// is in use.
     pub fn nth(&self, n: u64) -> Option<Stag> {
         let (pass, place) = (n >> 22, n & 0x3f_ffff);
-        let index = ((pass & 3) << 22) | self.permute(pass << 1, 11, place);
+        // Every fourth one: the tags of a pass are all over the range.
+        let index = (self.permute(pass << 1, 11, place) << 2) | (pass & 3);
         // The keys of an index come in an order of its own, and in another one after all 256.
         let order = ((n >> 32) << 25) | (index << 1) | 1;
         let key = self.permute(order, 4, (n >> 24) & 0xff);
