@@ -28,6 +28,7 @@ network_up() {
 	done
 	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 	tc qdisc del dev eth0 root 2>/dev/null || true
+	tc qdisc del dev lo root 2>/dev/null || true
 	tc qdisc del dev eth0 clsact 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
 	sndbuf auto
@@ -37,6 +38,7 @@ network_up() {
 	}
 	ip -batch - <<-END
 		addr flush dev lo scope global
+		addr flush dev eth0 scope global
 		link set lo up
 		link set eth0 mtu 1500 up
 		addr replace $MY4/24 dev eth0
