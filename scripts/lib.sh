@@ -14,6 +14,8 @@ SIW_LOG=$SIW_LOGS/$(basename "$0").log
 SIW_SUITE=trixie
 # The kernel that the caller wants.
 SIW_KV=${KV:-}
+# What is found out below is nobody's to say.
+unset ROOT KVERSION
 # The compiler the stock kernel was built with; part of the recorded configuration.
 # shellcheck disable=SC2034 # for the scripts that source this
 SIW_CC=x86_64-linux-gnu-gcc-14
@@ -68,11 +70,16 @@ need_packages() {
 }
 
 install_packages() {
+	local lock
 	export DEBIAN_FRONTEND=noninteractive
+	# Another run may be at it, or the machine itself, which has just been installed.
+	mkdir -p "$SIW_CACHE"
+	exec {lock}>"$SIW_CACHE/apt.lock"
+	flock "$lock"
 	# A failed refresh (one dead third-party source) must not stop us: the
 	# installation itself tells whether it mattered.
 	apt-get -q update || true
-	apt-get -q install -y --no-install-recommends "$@"
+	apt-get -q -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@"
 }
 
 # debian_mirror: the mirror this machine's own apt uses for Debian itself. The
