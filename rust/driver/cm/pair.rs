@@ -38,6 +38,7 @@ use crate::{
     },
     new_spinlock_irq,
 };
+use core::ops::Range;
 use iwarp::{
     mpa::{Config, Established, Initiator, Responder, Revision, RtrSet, MAX_FRAME},
     pair::{connects, Fit, Hello},
@@ -55,6 +56,9 @@ use kernel::{
 /// given, and it is privileged. So is the port of those who connect: a program without rights cannot
 /// pose as the peer at either end.
 const PORT: u16 = 290;
+
+/// Ports tried to call from, before a pause.
+const ATTEMPTS: usize = 16;
 
 /// How long a pair takes no more requests after one from the right host that did not know the PSNs, which
 /// have 24 bits: too long for guesses, and the peer comes again.
@@ -396,12 +400,15 @@ impl Pair {
     fn call(&self) -> Result<Socket> {
         let net = self.dev.netdev.net().ok_or(ENODEV)?;
         let mut result = Err(errno::eaddrinuse());
-        for _ in 1..FIRST_FREE_PORT {
+        if !self.dev.params.lock().pairs {
+            return Err(errno::eopnotsupp());
+        }
+        for attempt in 0..ATTEMPTS {
             let sock = Socket::new(&net, self.remote.family())?;
             if self.tos != 0 {
                 sock.set_tos(self.tos)?;
             }
-            let from = self.local.with_port(self.dev.doors.next_port());
+            let from = self.local.with_port(self.dev.doors.next_port(attempt));
             match sock.bind(&from) {
                 Ok(()) => {}
                 // Somebody listens there.
@@ -643,12 +650,16 @@ impl Doors {
         })
     }
 
-    /// A privileged port to call from, each in its turn: the last one may not be free yet. Beginning with those of which
-    /// few have an owner.
-    fn next_port(&self) -> u16 {
-        let all = u32::from(FIRST_FREE_PORT) - 1;
-        let turn = self.port.fetch_add(1, Relaxed) % all;
-        u16::try_from(all - turn).unwrap_or(FIRST_FREE_PORT - 1)
+    /// A privileged port to call from, each in its turn: the last one may not be free yet.
+    fn next_port(&self, attempt: usize) -> u16 {
+        // NFS takes the upper ones, and wants them for itself; below are services.
+        let range: Range<u16> = if attempt < ATTEMPTS / 2 {
+            512..665
+        } else {
+            665..FIRST_FREE_PORT
+        };
+        let turn = self.port.fetch_add(1, Relaxed) as usize;
+        range.clone().nth(turn % range.len()).unwrap_or(range.start)
     }
 
     /// Closes all listeners. Who has a share in one waits on, for nobody. Sleeps.
