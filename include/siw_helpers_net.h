@@ -114,6 +114,7 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 			     unsigned int nr, size_t len, bool more,
 			     struct ubuf_info *mark);
 void siw_helper_sk_ack_now(struct sock *sk);
+void siw_helper_sk_ack_unread(struct sock *sk);
 int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor);
 u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
 			 u32 at);

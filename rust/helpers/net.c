@@ -618,6 +618,14 @@ void siw_helper_sk_ack_now(struct sock *sk)
 		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
 }
 
+/* As tcp_cleanup_rbuf() does for what is read: every second segment. */
+void siw_helper_sk_ack_unread(struct sock *sk)
+{
+	if (tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->rcv_wup >
+	    inet_csk(sk)->icsk_ack.rcv_mss)
+		siw_helper_sk_ack_now(sk);
+}
+
 bool siw_helper_skb_has_nested_list(const struct sk_buff *skb)
 {
 	const struct sk_buff *part;
@@ -648,7 +656,8 @@ int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
 u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
 			 u32 at)
 {
-	u32 fin = !!(sk->sk_shutdown & RCV_SHUTDOWN);
+	/* A reset shuts down, too, and has no place in the sequence. */
+	u32 fin = sock_flag(sk, SOCK_DONE);
 
 	return tcp_sk(sk)->rcv_nxt - fin - (TCP_SKB_CB(skb)->seq + at);
 }
@@ -678,5 +687,6 @@ u32 siw_helper_skb_len(const struct sk_buff *skb)
 /* Whether no more can come before what is here has been read. */
 bool siw_helper_rx_stuck(const struct sock *sk)
 {
-	return sk->sk_shutdown & RCV_SHUTDOWN || tcp_epollin_ready(sk, INT_MAX);
+	return sk->sk_shutdown & RCV_SHUTDOWN || tcp_epollin_ready(sk, INT_MAX) ||
+	       inet_csk(sk)->icsk_ack.pending & ICSK_ACK_NOMEM;
 }

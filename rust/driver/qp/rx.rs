@@ -571,6 +571,7 @@ impl QpObj {
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
         let wake = rx.wake.take();
         let large = core::mem::take(&mut rx.large);
+        let waits = rx.waits;
         self.stream.rx.put(rx);
         if more {
             stats.inc(Counter::RxDeferred);
@@ -585,6 +586,9 @@ impl QpObj {
         }
         if large {
             sk.ack_now();
+        } else if waits {
+            // The peer may need that to send the rest.
+            sk.ack_unread();
         }
     }
 

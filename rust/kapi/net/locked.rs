@@ -312,6 +312,13 @@ impl RxSock<'_> {
         unsafe { bindings::siw_helper_sk_ack_now(self.view.sk) };
     }
 
+    /// Acknowledges what was received and is not read, if it is more than a segment: TCP does so only
+    /// for what is read.
+    pub(crate) fn ack_unread(&mut self) {
+        // SAFETY: The socket is valid and locked by the type invariants of the view.
+        unsafe { bindings::siw_helper_sk_ack_unread(self.view.sk) };
+    }
+
     /// As [`LockedSock::send`].
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
