@@ -563,6 +563,10 @@ bool siw_helper_sk_can_share(const struct sock *sk)
 	struct dst_entry *dst;
 	bool can = false;
 
+	/* A probe of the path's MTU refers to the memory, and has no mark. */
+	if (inet_csk(sk)->icsk_mtup.enabled ||
+	    READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_mtu_probing))
+		return false;
 	rcu_read_lock();
 	dst = rcu_dereference(sk->sk_dst_cache);
 	if (dst) {
