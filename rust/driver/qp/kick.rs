@@ -266,9 +266,6 @@ impl QpObj {
                 }
             }
             self.gather(&mut tx, turn, sent, taken);
-            if let Leave::Idle = why {
-                tx.rest();
-            }
             self.stream.tx.put(tx);
             self.leave_direct(turn, why);
             if !self.release(why) {

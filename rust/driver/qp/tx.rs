@@ -257,11 +257,6 @@ impl TxCtx {
         self.accepted
     }
 
-    /// Gives back memory that it does not need now.
-    pub(super) fn rest(&mut self) {
-        self.buf.rest();
-    }
-
     pub(super) fn socket(&self) -> Arc<Socket> {
         self.sock.clone()
     }

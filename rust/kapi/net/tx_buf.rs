@@ -328,7 +328,7 @@ impl Drop for Shared {
 /// twice: what is retransmitted or looped back is what the CRC was computed over. Others may be
 /// sent from where they are; they all come before those that were copied.
 ///
-/// Keeps its last chunk for what comes next, until it is told to [rest](Self::rest).
+/// Keeps its last chunk for what comes next.
 pub(crate) struct TxBuf {
     shared: Shared,
     /// A ring of chunks: the first is sent from, the last is written to.
@@ -406,21 +406,6 @@ impl TxBuf {
         if let Some(last) = self.last() {
             // INVARIANT: `reserve()` made sure that there is room.
             last.end = last.end.saturating_add(len).min(last.cap);
-        }
-    }
-
-    /// Gives back what it does not need, as nothing will come for a while. Any context.
-    pub(crate) fn rest(&mut self) {
-        if self.used == 1 && self.chunk(0).is_some_and(|last| last.pending() == 0) {
-            if let Some(last) = self.chunks.get_mut(self.first) {
-                *last = None;
-            }
-            self.used = 0;
-        }
-        if self.shared().is_empty() && self.shared.runs.capacity() != 0 {
-            // INVARIANT: All that were there are with TCP.
-            self.shared.runs = KVec::new();
-            self.shared.first = 0;
         }
     }
 
