@@ -186,14 +186,14 @@ bool siw_helper_gate_enter(struct siw_gate *gate)
 		     this_cpu_read(siw_gate_inside));
 	if (unlikely(!(atomic_long_read(&gate->cpus) & bit)))
 		atomic_long_or(bit, &gate->cpus);
-	this_cpu_write(siw_gate_inside, gate);
+	__this_cpu_write(siw_gate_inside, gate);
 	/* As in siw_helper_gate_lock(): one of both sees the other. */
 	smp_mb();
 	/* Pairs with the release of siw_helper_gate_unlock(). */
 	if (unlikely(smp_load_acquire(&gate->locked))) {
-		this_cpu_write(siw_gate_inside, NULL);
+		__this_cpu_write(siw_gate_inside, NULL);
 		raw_spin_lock(&gate->lock);
-		this_cpu_write(siw_gate_inside, gate);
+		__this_cpu_write(siw_gate_inside, gate);
 		raw_spin_unlock(&gate->lock);
 	}
 	return stayed;
