@@ -520,12 +520,6 @@ void siw_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
-/* For who owns the socket. */
-void siw_helper_sk_flush_backlog(struct sock *sk)
-{
-	sk_flush_backlog(sk);
-}
-
 /*
  * The socket as softirq has it: spinlock held, no owner. Never waits, so that a
  * poster in any context may try it.

@@ -2,8 +2,8 @@
 
 //! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
 //!
-//! A user's doorbell is served on the spot; the arrival of a Read Request, or of an ACK that makes send space, if no process owns the
-//! socket; and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
+//! A user's doorbell and the arrival of a Read Request are served on the spot; that of an ACK that makes send space if no process owns the
+//! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
 //! a user who posts small messages one after the other are served by a timer (`iwarp::tx_gather`).
 
 use super::state::Phase;
@@ -125,13 +125,7 @@ impl QpObj {
     }
 
     /// Something came in that may let us send. The caller holds the socket and has finished reading.
-    ///
-    /// If a process owns the socket then more may wait for it to let go, and TCP, when it is sent to, would take that first: before what
-    /// it is about. If that process is at sending, it goes on; else a datamover does.
     pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
-        if sk.is_owned() {
-            return self.wake_mover(wake);
-        }
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
@@ -239,8 +233,6 @@ impl QpObj {
                 0 => Leave::Budget,
                 _ => tx.run(self, sk, &mut left),
             };
-            // What came in and lets us go on leaves a note.
-            sk.breathe();
             let why = match why {
                 // The next ACK that makes enough space brings the next turn: that takes no datamover.
                 Leave::Budget

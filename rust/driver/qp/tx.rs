@@ -55,20 +55,12 @@ const SHARED_ALONE: u32 = 256 * 1024;
 /// A locked socket that can send.
 pub(super) trait Wire: Deref<Target = SockView> {
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize>;
-
-    /// Has TCP take what has come in meanwhile, if it would have to wait for the end of the turn.
-    fn breathe(&mut self) {}
 }
 
 impl Wire for LockedSock<'_> {
     #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
-    }
-
-    #[inline]
-    fn breathe(&mut self) {
-        self.flush_backlog();
     }
 }
 
@@ -341,7 +333,6 @@ impl TxCtx {
             if *budget == 0 {
                 return Leave::Budget;
             }
-            sock.breathe();
         }
     }
 

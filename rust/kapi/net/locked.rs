@@ -81,12 +81,6 @@ impl SockView {
         usize::try_from(unsafe { bindings::siw_helper_sk_wmem_queued(self.sk) }).unwrap_or(0)
     }
 
-    /// Whether a process owns the socket: what comes in meanwhile waits until it lets go of it.
-    pub(crate) fn is_owned(&self) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_owned(self.sk) }
-    }
-
     /// Asks for [`write_space`](super::SocketEvents::write_space).
     ///
     /// Look at [`Self::space`] again after it: space may have come in between.
@@ -225,15 +219,6 @@ impl<'a> LockedSock<'a> {
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
-    }
-
-    /// Has TCP take what has come in since the socket was locked, if that is by a process. Callbacks
-    /// of the socket may run inside. May sleep then.
-    pub(crate) fn flush_backlog(&mut self) {
-        if !self.bh {
-            // SAFETY: The socket is valid, and owned by this process.
-            unsafe { bindings::siw_helper_sk_flush_backlog(self.view.sk) };
-        }
     }
 }
 
