@@ -3,9 +3,9 @@
 //! Marks of what TCP sends by reference from memory of others.
 //!
 //! A mark goes with every buffer that refers to such memory, and with every clone and every part of
-//! one, wherever it is: with TCP, in a queue, at a device. (Not so with probes of the path's MTU: with
-//! these nothing is sent by reference.) It does two things. Whoever would keep
-//! such a buffer on this machine, or hand it to a local receiver, copies it first
+//! one, wherever it is: with TCP, in a queue, at a device. A probe of the path's MTU would be without:
+//! where TCP makes such, nothing is sent by reference. A mark does two things. Whoever would keep such
+//! a buffer on this machine, or hand it to a local receiver, copies it first
 //! (`skb_orphan_frags_rx`). And it tells when the last of them is gone. The peer's acknowledgement
 //! alone does not: a peer may acknowledge what still waits in a queue here, and what is in the memory
 //! when it leaves the queue goes to the peer. That time is finite: it is a driver's duty to free what
