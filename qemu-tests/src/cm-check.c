@@ -12,17 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <rdma/rdma_cma.h>
+#include "cm.h"
 
-#include "must.h"
-
-#define PORT "7471"
 /* The core carries lengths of private data in eight bits; C siw fails beyond 248. */
 static int lengths[] = { 0, 1, 3, 4, 56, 196, 247, 255 };
 #define COUNT ((int)(sizeof(lengths) / sizeof(lengths[0])))
 
 static bool c_siw;
-static struct rdma_event_channel *channel;
 
 static unsigned char pattern(int seed, int i)
 {
@@ -49,57 +45,6 @@ static void check(const struct rdma_conn_param *p, int seed, int len)
 			die("private data (length %d) differs at byte %d", len, i);
 }
 
-/* The next event; NULL if there is none in that time. */
-static struct rdma_cm_event *next(int seconds)
-{
-	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
-	struct rdma_cm_event *event;
-
-	if (poll(&fd, 1, seconds * 1000) <= 0)
-		return NULL;
-	must(rdma_get_cm_event(channel, &event));
-	return event;
-}
-
-static struct rdma_cm_event *expect(enum rdma_cm_event_type type)
-{
-	struct rdma_cm_event *event = next(c_siw ? 20 : 60);
-
-	if (!event)
-		die("no event, %s expected", rdma_event_str(type));
-	if (event->event != type)
-		die("event %s (status %d), %s expected", rdma_event_str(event->event),
-		    event->status, rdma_event_str(type));
-	return event;
-}
-
-static void swallow(enum rdma_cm_event_type type)
-{
-	must(rdma_ack_cm_event(expect(type)));
-}
-
-static struct rdma_addrinfo *address(const char *host, bool passive)
-{
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *res;
-
-	if (passive)
-		hints.ai_flags = RAI_PASSIVE;
-	must(rdma_getaddrinfo(host, PORT, &hints, &res));
-	return res;
-}
-
-static struct rdma_cm_id *listener(const char *host)
-{
-	struct rdma_addrinfo *addr = address(host, true);
-	struct rdma_cm_id *id;
-
-	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	must(rdma_bind_addr(id, addr->ai_src_addr));
-	must(rdma_listen(id, 8));
-	rdma_freeaddrinfo(addr);
-	return id;
-}
-
 static void create_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr attr = {
@@ -110,17 +55,11 @@ static void create_qp(struct rdma_cm_id *id)
 	must(rdma_create_qp(id, NULL, &attr));
 }
 
-static struct rdma_cm_id *resolved(const char *host)
+/* One with a queue pair. */
+static struct rdma_cm_id *client(const char *host)
 {
-	struct rdma_addrinfo *addr = address(host, false);
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = resolved(host);
 
-	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 10000));
-	swallow(RDMA_CM_EVENT_ADDR_RESOLVED);
-	must(rdma_resolve_route(id, 10000));
-	swallow(RDMA_CM_EVENT_ROUTE_RESOLVED);
-	rdma_freeaddrinfo(addr);
 	create_qp(id);
 	return id;
 }
@@ -181,7 +120,7 @@ static void private_client(const char *host)
 	struct rdma_cm_id *id;
 
 	for (int i = 0; i < COUNT; i++) {
-		id = resolved(host);
+		id = client(host);
 		p = param(i, lengths[i]);
 		must(rdma_connect(id, &p));
 		event = expect(RDMA_CM_EVENT_ESTABLISHED);
@@ -192,7 +131,7 @@ static void private_client(const char *host)
 		release(id);
 	}
 	for (int i = 0; i < COUNT; i++) {
-		id = resolved(host);
+		id = client(host);
 		p = param(i, lengths[i]);
 		must(rdma_connect(id, &p));
 		event = next(60);
@@ -217,7 +156,7 @@ static void private_client(const char *host)
 /* Nobody listens, or a TCP program does that is no RDMA peer. */
 static void connect_fails(const char *host)
 {
-	struct rdma_cm_id *id = resolved(host);
+	struct rdma_cm_id *id = client(host);
 	struct rdma_conn_param p = param(1, 10);
 	struct rdma_cm_event *event;
 	time_t start = time(NULL);
@@ -330,7 +269,7 @@ static void intruder_client(const char *host)
 		close(fd[i]);
 	}
 	/* And the listener still works. */
-	id = resolved(host);
+	id = client(host);
 	must(rdma_connect(id, &p));
 	swallow(RDMA_CM_EVENT_ESTABLISHED);
 	must(rdma_disconnect(id));
@@ -354,7 +293,7 @@ static void death_server(const char *host)
 
 static void death_client(const char *host)
 {
-	struct rdma_cm_id *id = resolved(host);
+	struct rdma_cm_id *id = client(host);
 	struct rdma_conn_param p = param(1, 0);
 
 	must(rdma_connect(id, &p));
@@ -399,7 +338,7 @@ static void twice_server(const char *host)
 static void twice_client(const char *host)
 {
 	for (int i = 0; i < ROUNDS; i++) {
-		struct rdma_cm_id *id = resolved(host);
+		struct rdma_cm_id *id = client(host);
 		struct rdma_conn_param p = param(1, 0);
 
 		must(rdma_connect(id, &p));
@@ -436,6 +375,8 @@ int main(int argc, char **argv)
 		die("usage: cm-check server|client TEST ADDRESS");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	c_siw = driver && !strcmp(driver, "c-siw");
+	if (c_siw)
+		patience = 20;
 	if (c_siw || (peer && !strcmp(peer, "c-siw")))
 		lengths[COUNT - 1] = 248;
 	channel = rdma_create_event_channel();

@@ -5,73 +5,14 @@
  * host's device; or as "foreign ADDRESS NUMBER", for one queue pair of others.
  */
 #define _GNU_SOURCE
-#include <poll.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <rdma/rdma_cma.h>
+#include "cm.h"
 
-#include "must.h"
-
-#define PORT "7471"
 #define OWNER 1001
 #define OTHER 1002
-
-static struct rdma_event_channel *channel;
-
-static struct rdma_cm_event *expect(enum rdma_cm_event_type type)
-{
-	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
-	struct rdma_cm_event *event;
-
-	if (poll(&fd, 1, 60000) <= 0)
-		die("no event, %s expected", rdma_event_str(type));
-	must(rdma_get_cm_event(channel, &event));
-	if (event->event != type)
-		die("event %s (status %d), %s expected", rdma_event_str(event->event),
-		    event->status, rdma_event_str(type));
-	return event;
-}
-
-static void swallow(enum rdma_cm_event_type type)
-{
-	must(rdma_ack_cm_event(expect(type)));
-}
-
-static struct rdma_addrinfo *address(const char *host, int flags)
-{
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = flags }, *res;
-
-	must(rdma_getaddrinfo(host, PORT, &hints, &res));
-	return res;
-}
-
-static struct rdma_cm_id *listener(const char *host)
-{
-	struct rdma_addrinfo *addr = address(host, RAI_PASSIVE);
-	struct rdma_cm_id *id;
-
-	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	must(rdma_bind_addr(id, addr->ai_src_addr));
-	must(rdma_listen(id, 8));
-	rdma_freeaddrinfo(addr);
-	return id;
-}
-
-static struct rdma_cm_id *resolved(const char *host)
-{
-	struct rdma_addrinfo *addr = address(host, 0);
-	struct rdma_cm_id *id;
-
-	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 10000));
-	swallow(RDMA_CM_EVENT_ADDR_RESOLVED);
-	must(rdma_resolve_route(id, 10000));
-	swallow(RDMA_CM_EVENT_ROUTE_RESOLVED);
-	rdma_freeaddrinfo(addr);
-	return id;
-}
 
 static struct ibv_qp *make_qp(struct rdma_cm_id *id)
 {
