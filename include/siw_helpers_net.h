@@ -103,6 +103,7 @@ bool siw_helper_sk_owned(const struct sock *sk);
 void siw_helper_sk_set_nospace(struct sock *sk);
 void siw_helper_sk_clear_nospace(struct sock *sk);
 void siw_helper_lock_sock(struct sock *sk);
+void siw_helper_sk_flush_backlog(struct sock *sk);
 bool siw_helper_trylock_sock_bh(struct sock *sk);
 void siw_helper_unlock_sock_bh(struct sock *sk);
 bool siw_helper_skb_has_nested_list(const struct sk_buff *skb);

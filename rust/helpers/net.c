@@ -520,6 +520,12 @@ void siw_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+/* For the process that owns the socket. */
+void siw_helper_sk_flush_backlog(struct sock *sk)
+{
+	sk_flush_backlog(sk);
+}
+
 /*
  * The socket as softirq has it: spinlock held, no owner. Never waits, so that a
  * poster in any context may try it.

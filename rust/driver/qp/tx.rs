@@ -55,12 +55,20 @@ const SHARED_ALONE: u32 = 256 * 1024;
 /// A locked socket that can send.
 pub(super) trait Wire: Deref<Target = SockView> {
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize>;
+
+    /// Has TCP take what has come in meanwhile, if that would have to wait for the end of the turn.
+    fn flush_backlog(&mut self) {}
 }
 
 impl Wire for LockedSock<'_> {
     #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
+    }
+
+    #[inline]
+    fn flush_backlog(&mut self) {
+        LockedSock::flush_backlog(self);
     }
 }
 
@@ -333,6 +341,8 @@ impl TxCtx {
             if *budget == 0 {
                 return Leave::Budget;
             }
+            // ACKs and data wait no longer than for a batch, and the backlog does not run over. What lets us go on leaves a note.
+            sock.flush_backlog();
         }
     }
 

@@ -220,6 +220,15 @@ impl<'a> LockedSock<'a> {
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
     }
+
+    /// Has TCP take what has come in since a process locked the socket. Callbacks of the socket may
+    /// run inside. May sleep if a process has it; nothing can have come in otherwise.
+    pub(crate) fn flush_backlog(&mut self) {
+        if !self.bh {
+            // SAFETY: The socket is valid, and owned by this process.
+            unsafe { bindings::siw_helper_sk_flush_backlog(self.view.sk) };
+        }
+    }
 }
 
 impl Deref for LockedSock<'_> {
