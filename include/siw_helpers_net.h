@@ -43,6 +43,8 @@ void siw_helper_flush_workqueue(struct workqueue_struct *wq);
 struct page *siw_helper_alloc_tx_pages(unsigned int order);
 void *siw_helper_page_address(struct page *page);
 void siw_helper_put_page(struct page *page);
+phys_addr_t siw_helper_page_to_phys(struct page *page);
+struct page *siw_helper_phys_to_page(phys_addr_t addr);
 struct page *siw_helper_get_page_of(const void *addr);
 int siw_helper_page_refs(const struct page *page);
 

@@ -104,6 +104,16 @@ void siw_helper_put_page(struct page *page)
 	put_page(page);
 }
 
+phys_addr_t siw_helper_page_to_phys(struct page *page)
+{
+	return page_to_phys(page);
+}
+
+struct page *siw_helper_phys_to_page(phys_addr_t addr)
+{
+	return pfn_to_page(PHYS_PFN(addr));
+}
+
 struct page *siw_helper_get_page_of(const void *addr)
 {
 	struct page *page = virt_to_page(addr);

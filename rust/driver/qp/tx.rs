@@ -286,6 +286,10 @@ impl TxCtx {
         if self.alone.is_some() {
             self.enlist(qp);
         }
+        // Who knows when there is more to send.
+        if let Leave::Idle = why {
+            self.buf.rest();
+        }
         why
     }
 

@@ -4,9 +4,13 @@
 
 use super::mark::Marker;
 use crate::kapi::bindings;
+use crate::kapi::context;
 use crate::kapi::sync::Atomic;
 use core::{
-    mem::MaybeUninit,
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    },
     ptr::{
         null_mut,
         NonNull, //
@@ -48,12 +52,13 @@ impl Chunk {
         Pool::take().or_else(|| Self::allocate(len))
     }
 
-    /// A whole chunk, of pages that are ours alone.
+    /// A whole chunk, of which nothing is given away.
     ///
     /// # Safety
     ///
     /// `page` must be the first of `1 << ORDER` pages of the kernel's linear mapping; a reference of
-    /// it passes to the chunk, and it is the only one.
+    /// it passes to the chunk. Nobody else may refer to bytes of it that are not before `end` when
+    /// the chunk is first used.
     unsafe fn whole(page: NonNull<bindings::page>) -> Self {
         // SAFETY: By the contract of this function.
         let data = unsafe { bindings::siw_helper_page_address(page.as_ptr()) };
@@ -95,6 +100,10 @@ impl Chunk {
         }
     }
 
+    fn is_whole(&self) -> bool {
+        self.cap == PAGE_SIZE << Self::ORDER
+    }
+
     fn pending(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
@@ -124,7 +133,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if self.cap == PAGE_SIZE << Self::ORDER {
+        if self.is_whole() {
             Pool::give(self.page);
             return;
         }
@@ -191,8 +200,11 @@ impl Pool {
         page.map(|page| unsafe { Chunk::whole(page) })
     }
 
-    /// Lets go of the pages. Nobody uses the pool meanwhile.
+    /// Lets go of all pages. Nobody sends meanwhile.
     pub(super) fn clear() {
+        for Rest(rest) in &RESTS {
+            drop(Rest::into_chunk(rest.xchg(0, Full)));
+        }
         for slot in &SLOTS {
             // INVARIANT: What was there is ours.
             Self::put(slot.xchg(null_mut(), Full));
@@ -205,6 +217,71 @@ impl Pool {
             // SAFETY: Its reference was the slot's.
             unsafe { bindings::siw_helper_put_page(page) };
         }
+    }
+}
+
+/// What a stream with nothing more to send has left of its chunk. The next one to send on that CPU
+/// begins there, so that an idle stream holds no pages, and small messages need no new ones.
+///
+/// # Invariants
+///
+/// 0, or the physical address of the first byte that was never given away, in the pages of a whole
+/// chunk, with a reference of them. It is not the first byte behind them.
+#[repr(align(64))]
+struct Rest(Atomic<u64>);
+
+static RESTS: [Rest; Rest::COUNT] = [const { Rest(Atomic::new(0)) }; Rest::COUNT];
+
+impl Rest {
+    /// CPUs that are so far apart share one.
+    const COUNT: usize = 64;
+
+    fn here() -> &'static Self {
+        // In range, because of the remainder.
+        &RESTS[context::cpu() as usize % Self::COUNT]
+    }
+
+    /// Leaves what nobody was given of `chunk`, which has nothing pending. Any context.
+    fn put(chunk: Chunk) {
+        if !chunk.is_whole() || chunk.room() == 0 {
+            return;
+        }
+        // The reference is the rest's now.
+        let chunk = ManuallyDrop::new(chunk);
+        // SAFETY: The pages are the chunk's.
+        let base = unsafe { bindings::siw_helper_page_to_phys(chunk.page.as_ptr()) };
+        // INVARIANT: There is room, so the address is inside of the pages.
+        let rest = base.wrapping_add(chunk.end as u64);
+        // What somebody else has left there meanwhile is for the pool.
+        drop(Self::into_chunk(Self::here().0.xchg(rest, Full)));
+    }
+
+    /// What was left here, if that is room for `len` bytes. Any context.
+    fn take(len: usize) -> Option<Chunk> {
+        // Mostly there is something, or has not been for a while.
+        let rest = &Self::here().0;
+        if rest.load(Relaxed) == 0 {
+            return None;
+        }
+        Self::into_chunk(rest.xchg(0, Full)).filter(|chunk| chunk.room() >= len)
+    }
+
+    /// `rest` is from [`RESTS`], and no longer there.
+    fn into_chunk(rest: u64) -> Option<Chunk> {
+        if rest == 0 {
+            return None;
+        }
+        // A chunk lies at a multiple of its size, as all pages that are allocated at once do.
+        let used = rest % (PAGE_SIZE << Chunk::ORDER) as u64;
+        // SAFETY: The address of pages of a whole chunk, by the type invariants.
+        let page = unsafe { bindings::siw_helper_phys_to_page(rest.wrapping_sub(used)) };
+        let page = NonNull::new(page)?;
+        // SAFETY: As above, and the reference is ours now. Others refer to what was given away of the
+        // pages at the most, which is before `used`.
+        let mut chunk = unsafe { Chunk::whole(page) };
+        chunk.start = used as usize;
+        chunk.end = used as usize;
+        Some(chunk)
     }
 }
 
@@ -328,7 +405,7 @@ impl Drop for Shared {
 /// twice: what is retransmitted or looped back is what the CRC was computed over. Others may be
 /// sent from where they are; they all come before those that were copied.
 ///
-/// Keeps its last chunk for what comes next.
+/// Keeps its last chunk for what comes next, until [`Self::rest`].
 pub(crate) struct TxBuf {
     shared: Shared,
     /// A ring of chunks: the first is sent from, the last is written to.
@@ -385,7 +462,14 @@ impl TxBuf {
             if self.used == Self::CHUNKS {
                 return None;
             }
-            let chunk = Chunk::new(len)?;
+            let rest = match self.used {
+                0 => Rest::take(len),
+                _ => None,
+            };
+            let chunk = match rest {
+                Some(rest) => rest,
+                None => Chunk::new(len)?,
+            };
             // The last one may have been kept with nothing pending: no need of it any more.
             if self.used == 1 && self.pending() == 0 {
                 self.chunks = [const { None }; Self::CHUNKS];
@@ -406,6 +490,18 @@ impl TxBuf {
         if let Some(last) = self.last() {
             // INVARIANT: `reserve()` made sure that there is room.
             last.end = last.end.saturating_add(len).min(last.cap);
+        }
+    }
+
+    /// Lets other streams have what is left of the last chunk, if nothing is pending. Any context.
+    pub(crate) fn rest(&mut self) {
+        self.reserved = 0;
+        if self.used != 1 || self.chunk(0).is_none_or(|chunk| chunk.pending() != 0) {
+            return;
+        }
+        if let Some(chunk) = self.chunks.get_mut(self.first).and_then(Option::take) {
+            self.used = 0;
+            Rest::put(chunk);
         }
     }
 
