@@ -77,8 +77,12 @@ pub(super) enum State {
     Offered,
     /// The QP has the stream.
     Up,
+    /// The peer is done or gone; the QP is to consume what has come till then.
+    Settling,
     /// The connection is over, and the QP does not care: it was connected without a connection manager.
     Alone,
+    /// TCP is to take our Terminate, and what goes before it.
+    Terminating,
     /// Our FIN is out; the peer's acknowledgement is awaited for a bounded time.
     Draining,
     /// The end. The socket is dead, the last upcall is made.
@@ -160,8 +164,10 @@ pub(super) enum Stage {
     Handshake = 0,
     /// The QP, for data and space.
     Stream = 1,
+    /// Nobody for data; the endpoint for space.
+    Terminating = 2,
     /// Nobody, for data and space.
-    Closed = 2,
+    Closed = 3,
 }
 
 /// One TCP connection.
@@ -225,6 +231,7 @@ impl SocketEvents for Hook {
                     qp.rx_ready(sk);
                 }
             }
+            Stage::Terminating => {}
         }
     }
 
@@ -232,7 +239,13 @@ impl SocketEvents for Hook {
         // The active side may send before the stream's data goes to the QP.
         match (self.0.stage(), self.0.qp.as_ref()) {
             (Stage::Handshake | Stage::Stream, Some(qp)) => qp.tx_space(sk, tx),
-            _ => sk.clear_nospace(),
+            (Stage::Terminating, _) if sk.space() == 0 => {}
+            (stage, _) => {
+                sk.clear_nospace();
+                if stage == Stage::Terminating {
+                    self.0.wake();
+                }
+            }
         }
     }
 
@@ -316,6 +329,7 @@ impl Endpoint {
         match self.stage.load(Acquire) {
             0 => Stage::Handshake,
             1 => Stage::Stream,
+            2 => Stage::Terminating,
             _ => Stage::Closed,
         }
     }
@@ -329,6 +343,14 @@ impl Endpoint {
         let delay = msecs_to_jiffies(ms);
         // Set before the timer is: when the timer fires the deadline has passed.
         inner.deadline = Some(context::jiffies().wrapping_add(delay));
+        self.dev.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
+    }
+
+    /// Has the current state looked at again in `ms`, or at its deadline if that comes first.
+    pub(super) fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
+        let left = |deadline: Jiffies| deadline.wrapping_sub(context::jiffies());
+        let delay = inner.deadline.map_or(Jiffies::MAX, left);
+        let delay = delay.min(msecs_to_jiffies(ms));
         self.dev.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
     }
 
@@ -367,7 +389,9 @@ impl Endpoint {
         match inner.state {
             State::Closed => return false,
             State::Up => return self.turn_up(inner),
+            State::Settling => return self.turn_settling(inner),
             State::Alone => return self.turn_alone(inner),
+            State::Terminating => return self.turn_terminating(inner),
             State::Draining => return self.turn_draining(inner),
             _ => {}
         }

@@ -10,9 +10,10 @@
 //!
 //! ```text
 //! active    Connecting -> AwaitReply -----------------.
-//!                                                      > Up -> Draining -> Closed
+//!                                                      > Up -> Settling -> Terminating -> Draining -> Closed
 //! passive   AwaitRequest -> Offering -> Offered ------'
-//!           (any state goes to Closed when the connection is lost; a rejected one drains first)
+//!           (any state goes to Closed when the connection is lost; a rejected one drains first; one
+//!           that we end does not settle, and only one that has failed may terminate)
 //! ```
 //!
 //! QPs that connect without a connection manager use the same endpoints: [`pair`].

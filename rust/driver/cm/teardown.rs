@@ -8,14 +8,20 @@
 //! first flush completion is seen no byte of the stream is given to IP any more, and none is
 //! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
 //! the application has started over on another connection.
+//!
+//! What of this the peer can hold up is a state of the endpoint, with a deadline.
 
-use super::super::{qp::state::Phase, stats::Counter, Siw};
+use super::super::{
+    qp::{state::Phase, terminate::Progress},
+    stats::Counter,
+    Siw,
+};
 use super::{
     endpoint::{shown, Endpoint, Handshake, Inner, Owed, Stage, State},
     Step,
 };
 use crate::kapi::{
-    context, errno,
+    errno,
     net::{Shutdown, TcpState},
     rdma::{CmEvent, CmId},
 };
@@ -26,10 +32,12 @@ use kernel::{prelude::*, sync::Arc, time::Msecs};
 const GRACEFUL_MS: Msecs = 5_000;
 /// How long a Terminate, or what was sent before a local end, may take to arrive.
 const LOCAL_MS: Msecs = 1_000;
-/// How long what TCP has acknowledged may take to be placed before the peer's FIN is acted upon, and
-/// how often to look.
-const SETTLE_MS: u32 = 500;
-const SETTLE_PAUSE_MS: u32 = 2;
+/// How long the peer has to take what was under way before a Terminate, and how long until TCP is asked
+/// again that had no memory.
+const TERMINATE_MS: Msecs = 500;
+const MEMORY_MS: Msecs = 5;
+/// How long what TCP has acknowledged may take to be placed before the peer's FIN is acted upon.
+const SETTLE_MS: Msecs = 5_000;
 
 /// How long a QP without a connection manager sends in vain before it knows that its peer is gone: about what the attributes
 /// of most programs are for InfiniBand. A program may be done meanwhile with what its peer has sent on other queue pairs, as
@@ -151,42 +159,64 @@ impl Endpoint {
         if let Some(how) = self.teardown_asked() {
             return self.begin_teardown(inner, how);
         }
-        let event = match self.sock.state() {
-            TcpState::Established => {
-                if !self.expired(inner) {
-                    return false;
-                }
-                if inner.rtr_due {
-                    self.dev.stats.inc(Counter::Timeouts);
-                    self.close.lock().raise(Teardown::Abort(ETIMEDOUT));
-                    return true;
-                }
-                self.disarm(inner);
-                if let Some(qp) = self.qp.as_ref() {
-                    qp.end_hold();
-                }
-                return false;
-            }
-            TcpState::CloseWait => Event::PeerClosed,
-            _ => Event::LlpLost,
-        };
-        self.settle();
-        if self.teardown_asked().is_none() {
-            if self.leave_alone(inner) {
-                return true;
-            }
-            // Before a consumer can see that the QP is dead.
-            if let Some(qp) = self.qp.as_ref() {
-                qp.advance(Phase::Terminating);
-            }
-            self.step_qp(event);
-            let how = match event {
-                Event::PeerClosed => Teardown::Local,
-                _ => Teardown::Abort(self.cause().unwrap_or_else(errno::econnreset)),
-            };
-            self.close.lock().raise(how);
+        if self.sock.state() != TcpState::Established {
+            inner.state = State::Settling;
+            self.arm(inner, SETTLE_MS);
+            return true;
         }
+        if !self.expired(inner) {
+            return false;
+        }
+        if inner.rtr_due {
+            self.dev.stats.inc(Counter::Timeouts);
+            self.close.lock().raise(Teardown::Abort(ETIMEDOUT));
+            return true;
+        }
+        self.disarm(inner);
+        if let Some(qp) = self.qp.as_ref() {
+            qp.end_hold();
+        }
+        false
+    }
+
+    /// The stream has come to its end. What TCP has acknowledged the peer counts as delivered: first the
+    /// QP is to consume that.
+    pub(super) fn turn_settling(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        if let Some(how) = self.teardown_asked() {
+            return self.begin_teardown(inner, how);
+        }
+        // Takes all there is, unless a datamover is to go on: then that tells, see `received`.
+        self.sock.run_data_ready();
+        if self.teardown_asked().is_some() {
+            return true;
+        }
+        if self.unread() && !self.expired(inner) {
+            return false;
+        }
+        if self.leave_alone(inner) {
+            return true;
+        }
+        // Before a consumer can see that the QP is dead.
+        if let Some(qp) = self.qp.as_ref() {
+            qp.advance(Phase::Terminating);
+        }
+        let (event, how) = match self.sock.state() {
+            TcpState::CloseWait => (Event::PeerClosed, Teardown::Local),
+            _ => {
+                let cause = self.cause().unwrap_or_else(errno::econnreset);
+                (Event::LlpLost, Teardown::Abort(cause))
+            }
+        };
+        self.step_qp(event);
+        self.close.lock().raise(how);
         true
+    }
+
+    /// A datamover has received the rest of what was too much at once. Any context.
+    pub(crate) fn received(self: &Arc<Self>) {
+        if self.sock.state() != TcpState::Established {
+            self.wake();
+        }
     }
 
     /// The QP has something to send, and no peer any more. Any context.
@@ -209,18 +239,6 @@ impl Endpoint {
         false
     }
 
-    /// Lets the QP consume what TCP has acknowledged: the peer counts it as delivered.
-    fn settle(&self) {
-        // Somebody else may be at it, or have it queued.
-        context::poll(SETTLE_MS, SETTLE_PAUSE_MS, || {
-            if let Some(qp) = self.qp.as_ref() {
-                qp.receive_here();
-            }
-            self.sock.run_data_ready();
-            self.teardown_asked().is_some() || !self.unread()
-        });
-    }
-
     /// Whether there are bytes of the peer that nobody has taken.
     fn unread(&self) -> bool {
         self.sock.peek(&mut [0]).is_ok_and(|n| n > 0)
@@ -236,11 +254,6 @@ impl Endpoint {
     fn begin_teardown(self: &Arc<Self>, inner: &mut Inner, how: Teardown) -> bool {
         self.trace(Step::Teardown, &self.close.lock().status());
         self.quiesce();
-        let terminated = matches!(how, Teardown::Terminate)
-            && self
-                .qp
-                .as_ref()
-                .is_some_and(|qp| qp.send_terminate(&self.sock));
         match how {
             Teardown::Graceful => self.start_draining(inner, GRACEFUL_MS),
             // Nothing of ours is on its way, so there is nothing to wait for.
@@ -249,13 +262,41 @@ impl Endpoint {
                 false
             }
             Teardown::Local => self.drain_briefly(inner),
-            Teardown::Terminate if terminated => self.drain_briefly(inner),
-            Teardown::Terminate | Teardown::Abort(_) => {
-                self.dev.stats.inc(Counter::Aborts);
-                self.finish(inner, End::Reset);
-                false
+            Teardown::Terminate if self.qp.as_ref().is_some_and(|qp| qp.begin_terminate()) => {
+                self.set_stage(Stage::Terminating);
+                inner.state = State::Terminating;
+                self.arm(inner, TERMINATE_MS);
+                true
             }
+            Teardown::Terminate | Teardown::Abort(_) => self.reset(inner),
         }
+    }
+
+    /// Has TCP taken the Terminate?
+    pub(super) fn turn_terminating(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        let Some(qp) = self.qp.as_ref() else {
+            return self.reset(inner);
+        };
+        let pause = match qp.push_terminate(&self.sock) {
+            Progress::Sent => return self.drain_briefly(inner),
+            // Until the deadline, if nothing else comes.
+            Progress::NoSpace => TERMINATE_MS,
+            Progress::NoMemory => MEMORY_MS,
+            Progress::Lost => return self.reset(inner),
+        };
+        let hopeless = matches!(self.teardown_asked(), Some(Teardown::Abort(_)));
+        if hopeless || self.expired(inner) {
+            return self.reset(inner);
+        }
+        self.look_again(inner, pause);
+        false
+    }
+
+    /// Ends the connection with an RST.
+    fn reset(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        self.dev.stats.inc(Counter::Aborts);
+        self.finish(inner, End::Reset);
+        false
     }
 
     /// Leaves it to the peer to close, for a short time: our refusal must not be overtaken by the
@@ -331,7 +372,7 @@ impl Endpoint {
         if let Some(qp) = self.qp.as_ref() {
             self.step_qp(Event::Closed);
             qp.enter_error();
-            qp.flush();
+            qp.flushed();
         }
         self.tell_end(inner);
         // The core's reference goes only after the last upcall.

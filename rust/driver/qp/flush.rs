@@ -10,7 +10,6 @@ use super::sq::SendWr;
 use super::state::Phase;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
-use crate::kapi::context;
 use crate::kapi::rdma::QpEvent;
 use iwarp::error::WcStatus;
 use kernel::sync::atomic::{Acquire, Full, Release};
@@ -18,15 +17,13 @@ use kernel::sync::atomic::{Acquire, Full, Release};
 /// How often whoever flushes the queues of a program begins anew because the program has posted more.
 const ROUNDS: u32 = 8;
 
-/// How long the end of a stream waits for a flush that a poster has begun.
-const WAIT_MS: u32 = 1000;
-
 impl QpObj {
-    /// The stream is dead: what was in progress, and what is posted from now on, is flushed. The socket is detached or there never was
-    /// one. Sleeps.
+    /// The stream is dead: when it returns all that was in progress, and that had been posted, is flushed. What is posted from now on is
+    /// flushed by who posts it. The socket is detached or there never was one. Sleeps.
     pub(crate) fn enter_error(&self) {
         self.stop_tx();
-        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, which is nothing for his context.
+        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, which is nothing for his context, and what is
+        // said after it comes after the completions. Only of a QP without a connection two may announce the end at a time.
         let ours = self.stream.flushes.fetch_add(1, Full) == 0;
         self.advance(Phase::Error);
         if ours {
@@ -34,12 +31,9 @@ impl QpObj {
         }
     }
 
-    /// Sees to it that everything is flushed, and tells a consumer with a shared receive queue that it got its last completion. After
-    /// [`Self::enter_error`]. Sleeps.
-    pub(crate) fn flush(&self) {
-        self.restart_flush();
-        // A poster may be at it. What is said next comes after his completions, unless the program never stops ringing.
-        context::poll(WAIT_MS, 1, || self.stream.flushes.load(Acquire) == 0);
+    /// Tells a consumer with a shared receive queue that it got its last completion, and begins to look after the rings of a program.
+    /// After [`Self::enter_error`]. Sleeps.
+    pub(crate) fn flushed(&self) {
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
             self.event(QpEvent::LastWqeReached);
         }

@@ -332,6 +332,10 @@ impl QpObj {
                 self.enqueue_mover(self.stream.home.load(Relaxed));
                 false
             }
+            Action::Stopped => {
+                self.stream.given_up.complete_all();
+                false
+            }
             Action::Released => {
                 if let Leave::Space = why {
                     self.stats.inc(Counter::TxPaused);

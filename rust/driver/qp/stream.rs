@@ -33,7 +33,7 @@ use iwarp::wire::terminate::Terminate;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Completion};
 
 /// What was agreed when the connection was made.
 pub(crate) struct StreamParams {
@@ -67,6 +67,9 @@ pub(crate) enum Cause {
 pub(crate) struct Stream {
     /// Who transmits: the word of `iwarp::tx_owner`.
     owner: Atomic<u32>,
+    /// An owner that was asked to give up has done so.
+    #[pin]
+    pub(super) given_up: Completion,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
     rx_stopped: Atomic<u32>,
@@ -112,6 +115,7 @@ impl Stream {
     pub(crate) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             owner: Atomic::new(tx_owner::INITIAL),
+            given_up <- Completion::new(),
             tx: Slot::new(),
             rx: Slot::new(),
             rx_stopped: Atomic::new(0),
@@ -348,9 +352,9 @@ impl QpObj {
 
     /// Stops transmitting: when it returns nobody is sending, and nobody will begin. Sleeps.
     pub(crate) fn stop_tx(&self) {
-        // Owners never wait for the network, so this is short.
-        while !matches!(self.stream.step(tx_owner::stop), Action::Stopped) {
-            context::msleep(1);
+        if let Action::Wait = self.stream.step(tx_owner::stop) {
+            // Owners never wait for the network, so this is short.
+            self.stream.given_up.wait_for_completion();
         }
     }
 }

@@ -5,42 +5,55 @@
 use super::stream::trace_terminate;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
-use crate::kapi::{context, net::Socket};
+use crate::kapi::net::Socket;
 
-/// How long the peer has to take what was under way before the Terminate, and how often to look.
-const WAIT_MS: u32 = 500;
-const PAUSE_MS: u32 = 5;
+/// How far a Terminate has got.
+pub(crate) enum Progress {
+    /// TCP has all of it.
+    Sent,
+    /// TCP has no space; `write_space` tells when there is some.
+    NoSpace,
+    /// TCP has no memory, and nobody tells when there is some.
+    NoMemory,
+    /// It will not be sent: the connection is gone.
+    Lost,
+}
 
 impl QpObj {
-    /// Sends the Terminate that is due, behind what has been encoded, so that it begins at an FPDU boundary. Sleeps, at most half a second.
+    /// Puts the Terminate that is due behind what has been encoded, so that it begins at an FPDU boundary; `false` if none is due. Sleeps.
     ///
-    /// After [`Self::stop_tx`], so the transmit state is at rest. `false` if none is due or TCP would not take it.
-    pub(crate) fn send_terminate(&self, sock: &Socket) -> bool {
-        let owed = self.stream.owed.lock().take();
-        let Some(term) = owed else { return false };
-        let Some(mut tx) = self.stream.tx.take() else {
+    /// After [`Self::stop_tx`], so the transmit state is at rest.
+    pub(crate) fn begin_terminate(&self) -> bool {
+        let owed = *self.stream.owed.lock();
+        let (Some(term), Some(mut tx)) = (owed, self.stream.tx.take()) else {
             return false;
         };
         tx.add_terminate(term);
-        let mut sent = false;
-        context::poll(WAIT_MS, PAUSE_MS, || {
-            let mut locked = sock.lock();
-            if !locked.state().is_open() {
-                return true;
-            }
-            match tx.drain(self, &mut locked) {
-                Ok(all) => {
-                    sent = all;
-                    all
-                }
-                Err(_) => true,
-            }
-        });
         self.stream.tx.put(tx);
-        if sent {
-            self.stats.inc(Counter::TxTerminate);
-            trace_terminate(self.qp_num(), false, term.code);
+        true
+    }
+
+    /// Hands TCP more of what there is to send, up to the end of the Terminate. Sleeps, but not for the network.
+    ///
+    /// After [`Self::begin_terminate`], until that is sent or given up.
+    pub(crate) fn push_terminate(&self, sock: &Socket) -> Progress {
+        let Some(mut tx) = self.stream.tx.take() else {
+            return Progress::Lost;
+        };
+        let mut locked = sock.lock();
+        let progress = match locked.state().is_open() {
+            true => tx.drain(self, &mut locked),
+            false => Progress::Lost,
+        };
+        drop(locked);
+        self.stream.tx.put(tx);
+        if let Progress::Sent = progress {
+            let owed = self.stream.owed.lock().take();
+            if let Some(term) = owed {
+                self.stats.inc(Counter::TxTerminate);
+                trace_terminate(self.qp_num(), false, term.code);
+            }
         }
-        sent
+        progress
     }
 }

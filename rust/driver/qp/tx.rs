@@ -12,6 +12,7 @@ use super::retire::Wr;
 use super::sq::{BadSqe, SendOp, SendWr};
 use super::state::Phase;
 use super::stream::Cause;
+use super::terminate::Progress;
 use crate::driver::payload::{encode, encode_shared, Encoded, List, Sgl};
 use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::LastEntry;
@@ -946,11 +947,19 @@ impl TxCtx {
         }
     }
 
-    /// Hands TCP more of what is encoded; `true` once it has all of it.
-    pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Result<bool> {
-        self.push(qp, sock, false)?;
+    /// Hands TCP more of what is encoded.
+    pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Progress {
+        if self.push(qp, sock, false).is_err() {
+            return Progress::Lost;
+        }
         qp.retire_upto(self.accepted, sock);
-        Ok(self.pending() == 0)
+        if self.pending() == 0 {
+            Progress::Sent
+        } else if send_space(sock) == 0 {
+            Progress::NoSpace
+        } else {
+            Progress::NoMemory
+        }
     }
 }
 

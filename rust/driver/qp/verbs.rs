@@ -230,7 +230,7 @@ impl QpObj {
     /// one, or it has just gone. Process context.
     pub(crate) fn abandon(&self) {
         self.enter_error();
-        self.flush();
+        self.flushed();
     }
 }
 

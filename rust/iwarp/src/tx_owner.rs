@@ -27,7 +27,7 @@ const STOPPED: u32 = 7;
 const PHASE: u32 = 0xff;
 /// Something happened while the owner was at work: it must look once more before it leaves.
 const KICK: u32 = 1 << 8;
-/// The owner, or the mover that has the queue pair on its list, must give up.
+/// The owner must give up.
 const STOP: u32 = 1 << 9;
 
 /// The word, read.
@@ -84,10 +84,10 @@ pub enum Action {
     /// You are no longer the owner. After [`Leave::Space`]: test the space once more, and if there
     /// is some, kick with [`Wake::Space`].
     Released,
-    /// The word is, or has just become, stopped: wake who waits for it. A mover drops its
-    /// reference.
+    /// The word is, or has just become, stopped. The owner that has given up wakes who waits for
+    /// it; a mover drops its reference.
     Stopped,
-    /// To [`stop`]: an owner or a mover will get to it; wait for it.
+    /// To [`stop`]: the owner will get to it; wait for it.
     Wait,
 }
 
@@ -144,10 +144,11 @@ pub const fn kick(word: u32, wake: Wake, direct: bool) -> Step {
 
 /// A mover has taken the queue pair off its list.
 pub const fn take(word: u32) -> Step {
-    match (word & PHASE, is_stopping(word)) {
-        (QUEUED, false) => to(RUNNING, Action::Run),
-        (QUEUED, true) => to(STOPPED, Action::Stopped),
-        // Not ours: only a queued word may be on a list.
+    match phase(word) {
+        Phase::Queued => to(RUNNING, Action::Run),
+        // Since it was put on the list.
+        Phase::Stopped => to(word, Action::Stopped),
+        // Not ours: only a queued word is put on a list.
         _ => to(word, Action::None),
     }
 }
@@ -194,10 +195,10 @@ pub const fn leave(word: u32, why: Leave) -> Step {
 }
 
 /// Ends all sending, for good. After [`Action::Wait`] the caller waits until [`phase`] is
-/// [`Phase::Stopped`].
+/// [`Phase::Stopped`]. Who is only on a mover's list is stopped at once: the list may be long.
 pub const fn stop(word: u32) -> Step {
     match word & PHASE {
-        DIRECT | RUNNING | QUEUED => to(word | STOP, Action::Wait),
+        DIRECT | RUNNING => to(word | STOP, Action::Wait),
         _ => to(STOPPED, Action::Stopped),
     }
 }

@@ -8,8 +8,9 @@
 //! `rust/driver/qp` (kick, tx, retire, flush, state) with its data left out: one step of an actor is
 //! one access to shared memory, or what is done under one lock. All orders of steps are tried.
 //! Always: at most one owner, completions in the order of posting, each work request once, no
-//! success behind a failure. In the end: all that was posted has completed, and if nobody killed the
-//! queue pair, with success.
+//! success behind a failure. Who ends the queue pair leaves when all that was posted by then has
+//! completed, whatever posters do meanwhile. In the end: all that was posted has completed, and if
+//! nobody killed the queue pair, with success.
 
 use iwarp::tx_owner::{
     is_stopping, kick, leave, phase as token, stop, take, Action, Leave, Phase as Token, Step,
@@ -59,6 +60,8 @@ struct Shared {
     slot: bool,
     space: bool,
     flushes: u8,
+    /// What had been posted when the queue pair was seen to be dead.
+    due: u8,
     /// Somebody is receiving, or nobody may any more.
     receiving: bool,
     rx_stopped: bool,
@@ -365,8 +368,11 @@ impl Actor {
                 self.at = At::AdvanceError(s.flushes == 1);
             }
             At::AdvanceError(ours) => {
+                // No poster has begun before he could see that.
+                assert!(ours, "{s:?}");
                 s.phase = Phase::Error;
-                self.at = if ours { At::Due } else { At::Done };
+                s.due = s.posted;
+                self.at = At::Due;
             }
             At::Claim => {
                 s.flushes += 1;
@@ -398,6 +404,8 @@ impl Actor {
                 self.at = At::FlushSq(due);
             }
             At::Settle(due) if s.flushes == due => {
+                // So that the end of the connection can be told.
+                assert!(s.completed >= s.due, "{s:?}");
                 s.flushes = 0;
                 self.rest(s);
             }
@@ -467,6 +475,7 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
         slot: true,
         space,
         flushes: 0,
+        due: 0,
         receiving: false,
         rx_stopped: false,
         list: 0,

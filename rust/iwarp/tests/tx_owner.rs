@@ -182,7 +182,7 @@ impl Actor {
                     self.at = At::Take;
                 } else {
                     let step = take(seen);
-                    // The list holds queued words only, and each once.
+                    // The list holds words that were queued only, and each once.
                     assert_ne!(step.action, Action::None, "{:?}", phase(seen));
                     s.word = step.next;
                     self.follow(step, None, s);
@@ -401,7 +401,7 @@ fn any_word_is_taken() {
         }
         assert_eq!(
             take(word).action == Action::None,
-            phase(word) != Phase::Queued
+            !matches!(phase(word), Phase::Queued | Phase::Stopped)
         );
         let step = stop(word);
         assert_eq!(

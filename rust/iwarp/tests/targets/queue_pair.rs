@@ -271,12 +271,10 @@ impl Sim {
     fn stop(&mut self) {
         let step = tx_owner::stop(self.word);
         self.word = step.next;
-        if step.action == Action::Wait {
-            assert_eq!(self.queued, 1);
-            self.run(false);
-        }
+        assert_eq!(step.action, Action::Stopped);
         assert_eq!(tx_owner::phase(self.word), Phase::Stopped);
-        assert_eq!(self.queued, 0);
+        // A mover that has it on its list finds nothing to do.
+        self.run(false);
     }
 
     fn flush(&mut self) {
