@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """How bytes come, and how they stop coming: arbitrary splits, slow peers, dead peers, peers that go at each step."""
 
+import contextlib
 import os
 import select
 import socket
@@ -253,6 +254,64 @@ def time_zero_window_reads(t):
         t.passive().echo()
     conn.reset()
     conn.event("DISCONNECTED")
+
+
+def workers():
+    """How many threads the kernel has for work that is bound to no CPU. Once made, one stays for minutes."""
+    proc = os.environ.get("SHARED", "") + "/proc"
+    count = 0
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        with contextlib.suppress(OSError), open(f"{proc}/{pid}/comm", encoding="ascii", errors="replace") as f:
+            count += f.read().startswith("kworker/u")
+    return count
+
+
+@row("time-zero-window-terminates", "RFC 5040 7.1", "hundreds of peers that read nothing are due a Terminate at once: each has its "
+     "time, but no thread of the kernel waits with it, and nobody else", OWN, timeout=240)
+def time_zero_window_terminates(t):
+    cq, mr, conns = t.make_cq(4), t.mr(1 << 20), []
+    for n in range(200):
+        # Its window makes each FPDU a buffer of its own in the device's queue: to the last one nothing can be added.
+        conn = t.passive(raw=t.dial(rcvbuf=4096), recv_cq=cq)
+        conn.send(wire.write(1, 0))
+        conn.post_send(mr, wr_id=n)
+        conns.append(conn)
+    other = t.passive()
+    before = workers()
+    # The completion queue overflows, and all connections fail.
+    for n in range(8):
+        conn.post_recv(mr, 8, wr_id=n)
+    conn.send(*[wire.send(msn, b"x") for msn in range(1, 9)])
+    assert t.async_event() == "CQ_ERR"
+    other.echo()
+    t.passive().echo()
+    for n, conn in enumerate(conns):
+        conn.event("DISCONNECTED")
+        conn.wc("WR_FLUSH_ERR", n)
+    more = workers() - before
+    assert more < len(conns) // 2, f"{more} threads more for {len(conns)} connections"
+
+
+@row("time-zero-window-terminate", "RFC 5040 7.1", "the peer reads on when a Terminate is due to it: that comes behind what had "
+     "been begun")
+def time_zero_window_terminate(t):
+    mr = t.mr(1 << 20)
+    for _ in range(10):
+        # As above: the Terminate has to wait for room.
+        conn = t.passive(raw=t.dial(rcvbuf=4096))
+        conn.send(wire.write(1, 0))
+        conn.post_send(mr)
+        begin = time.monotonic()
+        conn.send(wire.send(9, b"bad"))
+        try:
+            while (segment := conn.segment()) and segment.opcode == wire.SEND:
+                pass
+        except AssertionError:
+            segment = None  # ended within an FPDU
+        # Who cannot read in half a second gets none.
+        assert segment or time.monotonic() - begin >= 0.5, "no Terminate"
+        assert not segment or wire.Terminate(segment.data).code == (1, 2, 3), segment
+        conn.event("DISCONNECTED")
 
 
 @row("time-half-close", "RFC 5044 7.2", "the peer shuts its sending side while the device has much to send: DISCONNECTED, all is "

@@ -574,8 +574,8 @@ class Target:
         self.listener.destroy()
         self._listener = None
 
-    def dial(self, mss=None, source=None):
-        """A raw connection to the listener, with that MSS and from that address of the peer's."""
+    def dial(self, mss=None, source=None, rcvbuf=None):
+        """A raw connection to the listener, with that MSS, from that address of the peer's, with that room for what comes."""
         assert self.listener
         with self.setup.inside():
             sock = socket.socket()
@@ -583,6 +583,8 @@ class Target:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
         if source:
             sock.bind((source, 0))
+        if rcvbuf:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         sock.settimeout(PATIENCE)
         sock.connect((self.setup.here, self.port))
         raw = Raw(sock)
