@@ -145,9 +145,14 @@ refresh_offered() {
 		in_root xargs -r apt-cache show --no-all-versions |
 		awk '/^Package: / { kv = substr($2, 15) } /^Version: / { print kv, $2 }') |
 		sort -rV >"$ROOT/etc/siw-kernels.new"
+	# As after a refresh that failed halfway.
+	[ -s "$ROOT/etc/siw-kernels.new" ]
 	mv "$ROOT/etc/siw-kernels.new" "$ROOT/etc/siw-kernels"
 	exec {lock}>&-
 }
+
+# What has become known since the last look may be on offer since.
+offered_is_old() { [ "$SIW_TOP/scripts/known-kernels" -nt "$ROOT/etc/siw-kernels" ]; }
 
 # siw_series RELEASE: 7.3 for 7.3.4+deb13-amd64.
 siw_series() { sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$1"; }
@@ -170,6 +175,7 @@ need_release() {
 			awk '{ printf " %s", $1 }')"
 		return
 	fi
+	! offered_is_old || step "Looking for known kernels in the archive" refresh_offered
 	read -r KV KVERSION < <(
 		for kv in $(siw_known); do siw_offered | grep -F "$kv " || true; done
 		siw_offered | grep -E '^[0-9.]+\+deb[0-9]+-amd64 '
