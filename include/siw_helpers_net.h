@@ -81,7 +81,6 @@ void siw_helper_sk_prepare(struct sock *sk, struct siw_sk_callbacks *stock);
 int siw_helper_sk_swap(struct sock *sk, const struct siw_sk_callbacks *cb,
 		       void *owner, void **old);
 int siw_helper_sock_recv(struct socket *sock, void *buf, size_t len, int flags);
-int siw_helper_sock_send(struct socket *sock, const void *buf, size_t len);
 int siw_helper_sock_set_tos(struct socket *sock, u8 tos);
 int siw_helper_sock_set_v6only(struct sock *sk);
 int siw_helper_sk_take_error(struct sock *sk);

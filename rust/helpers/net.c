@@ -401,14 +401,6 @@ int siw_helper_sock_recv(struct socket *sock, void *buf, size_t len, int flags)
 	return kernel_recvmsg(sock, &msg, &vec, 1, len, flags | MSG_DONTWAIT);
 }
 
-int siw_helper_sock_send(struct socket *sock, const void *buf, size_t len)
-{
-	struct kvec vec = { .iov_base = (void *)buf, .iov_len = len };
-	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
-
-	return kernel_sendmsg(sock, &msg, &vec, 1, len);
-}
-
 int siw_helper_sock_set_tos(struct socket *sock, u8 tos)
 {
 	int val = tos;

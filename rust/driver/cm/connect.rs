@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kapi::{
     context, errno,
-    net::{Family, Socket, TcpState},
+    net::{Family, LockedSock, Socket, TcpState},
     rdma::{CmEvent, CmId, ConnParam},
 };
 use iwarp::{
@@ -205,7 +205,7 @@ impl Endpoint {
         let result = machine
             .reject(pdata, &mut frame)
             .map_err(|_| EINVAL)
-            .and_then(|len| mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[])));
+            .and_then(|len| mpa_io::send(&mut self.sock.lock(), frame.get(..len).unwrap_or(&[])));
         self.dev.stats.inc(Counter::Rejects);
         match result {
             Ok(()) => self.await_close(inner),
@@ -230,9 +230,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the QP the connection. It transmits from now on, if it need not wait for the peer's
-    /// first FPDU; received data goes to it after [`Self::go_live`].
-    pub(super) fn start_stream(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> Result {
+    /// Gives the QP the connection: it receives, and it transmits if it need not wait for the peer's
+    /// first FPDU. `tell` lets the peer send, if it could not before.
+    pub(super) fn start_stream(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        est: &Established,
+        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+    ) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         if !inner.paired {
             // Else the program says when it is in RTS.
@@ -243,6 +248,9 @@ impl Endpoint {
         self.sock.set_user_timeout(USER_TIMEOUT_MS)?;
         inner.depth = (to_event(est.ird), to_event(est.ord));
         qp.set_depths(est.ird, est.ord);
+        // What TCP acknowledges the peer counts as delivered, and it reports the work requests as
+        // done. So TCP takes in nothing until all of that goes to the QP.
+        let mut sock = self.sock.lock();
         qp.start(
             self,
             StreamParams {
@@ -252,14 +260,17 @@ impl Endpoint {
                 hold_tx: est.hold_tx,
                 rtr: est.rtr,
             },
-        )
-    }
-
-    /// Sends what arrives to the QP, beginning with what is there already.
-    pub(super) fn go_live(&self) {
-        self.trace(Step::Up, &Ok(()));
+        )?;
+        tell(&mut sock)?;
         self.set_stage(Stage::Stream);
+        drop(sock);
+        self.trace(Step::Up, &Ok(()));
+        // What was there already.
         self.sock.run_data_ready();
+        if !est.hold_tx {
+            qp.end_hold();
+        }
+        Ok(())
     }
 
     /// Active side: is TCP connected?
@@ -272,7 +283,7 @@ impl Endpoint {
                 };
                 let sent = match &inner.pair {
                     Some(pair) => pair.send_request(&self.sock, machine),
-                    None => mpa_io::send(&self.sock, request),
+                    None => mpa_io::send(&mut self.sock.lock(), request),
                 };
                 self.trace(Step::Request, &sent);
                 match sent {
@@ -315,11 +326,10 @@ impl Endpoint {
 
     fn accepted(self: &Arc<Self>, inner: &mut Inner, est: &Established) -> bool {
         self.disarm(inner);
-        if let Err(e) = self.start_stream(inner, est) {
+        if let Err(e) = self.start_stream(inner, est, |_| Ok(())) {
             return self.fail(inner, e);
         }
         inner.state = State::Up;
-        self.go_live();
         match self.tell_connected(inner) {
             Ok(()) => inner.owed = Owed::Close,
             // No memory for the event: the application cannot learn of the connection.
@@ -376,21 +386,22 @@ impl Endpoint {
             .accept(ird, ord, param.pdata, &mut frame)
             .map_err(|_| EINVAL)?;
         self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
+        let (ird, ord) = (to_event(est.ird), to_event(est.ord));
         // First the QP, which keeps silent until it hears from the peer, then the reply: nothing
         // can fail once the peer thinks we are up.
-        self.start_stream(inner, &est)?;
-        mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[]))?;
-        // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but the
-        // core would let the application accept or reject once more, and take our ESTABLISHED amiss.
-        let (ird, ord) = inner.depth;
-        id.upcall(CmEvent::Established { ird, ord })?;
+        self.start_stream(inner, &est, |sock| {
+            mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))?;
+            // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but the
+            // core would let the application accept or reject once more, and take our ESTABLISHED
+            // amiss. The application hears of it before it sees a completion.
+            id.upcall(CmEvent::Established { ird, ord })
+        })?;
         inner.owed = Owed::Close;
         inner.hs = Handshake::None;
         inner.cm_id = Some(id);
         inner.state = State::Up;
         inner.rtr_due = matches!(est.rtr, Rtr::Expect(_));
         self.arm(inner, if inner.rtr_due { RTR_MS } else { HOLD_MS });
-        self.go_live();
         Ok(())
     }
 }

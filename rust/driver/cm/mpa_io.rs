@@ -2,7 +2,11 @@
 
 //! Moves the frames of the MPA handshake between a socket and the machines of `iwarp::mpa`.
 
-use crate::kapi::{crc32c::Crc32c, errno, net::Socket};
+use crate::kapi::{
+    crc32c::Crc32c,
+    errno,
+    net::{LockedSock, Socket},
+};
 use iwarp::{
     error::{MpaError, TermCode},
     mpa::{Initiator, Negotiated, Reply, Request, Responder, MAX_FRAME},
@@ -80,8 +84,8 @@ pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Progress<M::Fr
 
 /// Sends a frame as a whole. It is the first thing on a new connection, so there is room for it
 /// unless memory is short.
-pub(super) fn send(sock: &Socket, frame: &[u8]) -> Result {
-    if sock.send(frame)? == frame.len() {
+pub(super) fn send(sock: &mut LockedSock<'_>, frame: &[u8]) -> Result {
+    if sock.send_bytes(frame)? == frame.len() {
         Ok(())
     } else {
         Err(ENOMEM)
@@ -119,5 +123,5 @@ pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) ->
     });
     let trailer = fpdu.trailer(crc);
     out.extend_from_slice(trailer.bytes().get(pad.len()..).ok_or(EINVAL)?, GFP_KERNEL)?;
-    send(sock, &out)
+    send(&mut sock.lock(), &out)
 }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     kapi::{
         context, errno,
-        net::{Shutdown, SockAddr, Socket, TcpState},
+        net::{LockedSock, Shutdown, SockAddr, Socket, TcpState},
         random,
         rdma::QpPath,
         sync::{
@@ -432,7 +432,7 @@ impl Pair {
         let len = machine
             .request(&hello.emit(), &mut frame)
             .map_err(|_| EINVAL)?;
-        mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
+        mpa_io::send(&mut sock.lock(), frame.get(..len).unwrap_or(&[]))
     }
 
     /// Takes the QP out of the wait: it has its stream, or is about to.
@@ -481,13 +481,19 @@ impl QpObj {
 
 impl Endpoint {
     /// Gives the stream to the QP that has waited for it.
-    fn join(self: &Arc<Self>, inner: &mut Inner, qp: QpRef, est: &Established) -> Result {
+    fn join(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        qp: QpRef,
+        est: &Established,
+        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+    ) -> Result {
         inner.paired = true;
         self.bind_qp(qp.clone(), Phase::Connecting)?;
         // Only now: `QpObj::step` looks for the one, and then for the other.
         let pair = qp.pair.lock().take();
         drop(pair);
-        self.start_stream(inner, est)
+        self.start_stream(inner, est, tell)
     }
 
     /// Connecting end: the other one has answered.
@@ -512,13 +518,12 @@ impl Endpoint {
         };
         inner.pair = None;
         self.disarm(inner);
-        if let Err(e) = self.join(inner, qp, est) {
+        if let Err(e) = self.join(inner, qp, est, |_| Ok(())) {
             return self.fail(inner, e);
         }
         self.dev.stats.inc(Counter::ActiveConnects);
         inner.hs = Handshake::None;
         inner.state = State::Up;
-        self.go_live();
         true
     }
 
@@ -539,10 +544,10 @@ impl Endpoint {
         let Some((qp, len, est)) = found else {
             return self.refuse(inner, &[]).is_ok();
         };
-        let up = self.join(inner, qp, &est).and_then(|()| {
-            // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks
-            // we are up.
-            mpa_io::send(&self.sock, frame.get(..len).unwrap_or(&[]))
+        // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks we
+        // are up.
+        let up = self.join(inner, qp, &est, |sock| {
+            mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
         });
         if let Err(e) = up {
             return self.fail(inner, e);
@@ -553,7 +558,6 @@ impl Endpoint {
         // The peer's RTR lets us speak: by then it is there to hear us.
         inner.rtr_due = true;
         self.arm(inner, RTR_MS);
-        self.go_live();
         true
     }
 

@@ -114,9 +114,14 @@ impl QpObj {
         }
     }
 
-    /// Lets a responder transmit that has not heard from its peer yet. Any context.
+    /// Lets the QP transmit, which is silent since the start. Any context.
+    ///
+    /// On the spot if it can be: a datamover owns the socket while it sends, and TCP acknowledges what has been answered meanwhile a moment
+    /// before that is placed.
     pub(crate) fn end_hold(&self) {
-        self.wake_mover(Wake::Open);
+        if self.try_own(Wake::Open, true) {
+            self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN));
+        }
     }
 
     /// Has a datamover look at the QP.

@@ -27,7 +27,7 @@ use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
 use iwarp::mpa::{Negotiated, Rtr};
 use iwarp::qp_fsm;
 use iwarp::stream_rx::RxConfig;
-use iwarp::tx_owner::{self, Action, Wake};
+use iwarp::tx_owner::{self, Action};
 use iwarp::wire::mpa::{RtrKind, RtrSet};
 use iwarp::wire::terminate::Terminate;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -231,7 +231,8 @@ impl Stream {
 }
 
 impl QpObj {
-    /// Connects the data path to the socket of `ep` and opens it. Sleeps.
+    /// Connects the data path to the socket of `ep` and opens it. Until [`Self::end_hold`] or, for a responder, the peer's first FPDU it
+    /// only receives. Sleeps.
     ///
     /// Afterwards the endpoint runs `data_ready` once by hand, for what had come in before.
     pub(crate) fn start(&self, ep: &Arc<Endpoint>, p: StreamParams) -> Result {
@@ -274,9 +275,6 @@ impl QpObj {
         stream.rx.put(rx);
         if !self.advance(Phase::Rts) {
             return Err(EINVAL);
-        }
-        if !p.hold_tx {
-            self.wake_mover(Wake::Open);
         }
         Ok(())
     }

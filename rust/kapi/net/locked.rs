@@ -107,13 +107,18 @@ impl SockView {
         let Some(bytes) = buf.few() else {
             return self.send_pages(buf, more);
         };
+        let taken = self.send_bytes(bytes, more)?;
+        buf.forget_few(taken);
+        Ok(taken)
+    }
+
+    /// Hands `bytes` to TCP, which copies them.
+    #[inline(always)]
+    fn send_bytes(&self, bytes: &[u8], more: bool) -> Result<usize> {
         let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
         // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
         // read, and not looked at any more when it returns.
-        let ret = unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) };
-        let taken = accepted(ret)?;
-        buf.forget_few(taken);
-        Ok(taken)
+        accepted(unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) })
     }
 
     /// As [`Self::send`], of what TCP gets by reference.
@@ -219,6 +224,11 @@ impl<'a> LockedSock<'a> {
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
+    }
+
+    /// Hands `bytes` to TCP, which copies them; returns how many it took, as [`Self::send`] does.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.view.send_bytes(bytes, false)
     }
 
     /// Has TCP take what has come in since a process locked the socket. Callbacks of the socket may

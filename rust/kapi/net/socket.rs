@@ -362,16 +362,6 @@ impl Socket {
         self.recv_flags(buf, bindings::MSG_PEEK)
     }
 
-    /// Sends, maybe not all of it: `EAGAIN` if nothing.
-    pub(crate) fn send(&self, buf: &[u8]) -> Result<usize> {
-        might_sleep();
-        // SAFETY: The socket is valid by the type invariants, `buf` for reads.
-        let ret = unsafe {
-            bindings::siw_helper_sock_send(self.0.sock(), buf.as_ptr().cast(), buf.len())
-        };
-        usize::try_from(ret).map_err(|_| Error::from_errno(ret))
-    }
-
     /// The state of the connection a moment ago. Any context.
     pub(crate) fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
