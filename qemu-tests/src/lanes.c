@@ -13,6 +13,7 @@
  *   stalled=PORT connect one more queue pair to that port, where somebody takes part in nothing but the handshake, and
  *                fill it before the others begin. Nothing of it may complete or fail meanwhile.
  *   turns=N      so many WRITEs of each queue pair, without comparing and threads: whether they take turns
+ *   users=2      the first queue pair is one user's, all others are another one's (1)
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,6 +23,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,7 +73,8 @@ struct lane {
 	struct thread threads[MAX_THREADS];
 };
 
-static int qps = 1, n_threads = 1, depth = 4, rounds = 100, seconds = 5, stalled, read_back = 1, turns;
+static int qps = 1, n_threads = 1, depth = 4, rounds = 100, seconds = 5, stalled, read_back = 1, turns,
+	   users = 1;
 static uint32_t sizes[8] = { 65536 };
 static int n_sizes = 1;
 static struct lane lanes[MAX_QPS + 1];
@@ -90,6 +93,7 @@ static void parse(int argc, char **argv)
 		{ "depth", &depth, 1, MAX_DEPTH },  { "rounds", &rounds, 0, 1 << 30 },
 		{ "seconds", &seconds, 1, 1 << 20 }, { "stalled", &stalled, 1, 65535 },
 		{ "read", &read_back, 0, 1 },	    { "turns", &turns, 0, MAX_TURNS },
+		{ "users", &users, 1, 2 },
 	};
 
 	for (; argc > 0; argc--, argv++) {
@@ -131,6 +135,36 @@ static struct rdma_cm_event *expect(enum rdma_cm_event_type type)
 	return event;
 }
 
+struct order {
+	uid_t user;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_qp_init_attr *attr;
+};
+
+/* A thread of its own: rdma_cm takes nothing more from one that has once been another user. */
+static void *as_user(void *arg)
+{
+	struct order *o = arg;
+
+	must(syscall(SYS_setresuid, -1, o->user, -1));
+	must(!(o->id->qp = ibv_create_qp(o->pd, o->attr)));
+	return NULL;
+}
+
+/* As rdma_create_qp. */
+static void make_qp_of_user(struct order *o)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	pthread_t thread;
+	int mask;
+
+	must(pthread_create(&thread, NULL, as_user, o));
+	must(pthread_join(thread, NULL));
+	must(rdma_init_qp_attr(o->id, &attr, &mask));
+	must(ibv_modify_qp(o->id->qp, &attr, mask));
+}
+
 static void make_qp(struct lane *l, size_t size)
 {
 	struct ibv_qp_init_attr attr = {
@@ -149,7 +183,10 @@ static void make_qp(struct lane *l, size_t size)
 	if (!pd || !l->events || !l->cq)
 		die("creating the CQ: %s", strerror(errno));
 	attr.send_cq = attr.recv_cq = l->cq;
-	must(rdma_create_qp(l->id, pd, &attr));
+	if (users == 1)
+		must(rdma_create_qp(l->id, pd, &attr));
+	else
+		make_qp_of_user(&(struct order){ l == lanes ? 1001 : 1002, l->id, pd, &attr });
 	if (posix_memalign((void **)&l->memory, 4096, size))
 		die("no memory");
 	memset(l->memory, 0, size);
@@ -370,7 +407,7 @@ static void schedule(int policy, int priority)
 static void take_turns(void)
 {
 	struct ibv_send_wr wrs[MAX_TURNS], *bad;
-	int done[MAX_QPS] = { 0 }, left = qps * turns, at_once = 0, lead = 0, idle = 0;
+	int done[MAX_QPS] = { 0 }, left = qps * turns, at_once = 0, lead = 0, idle = 0, others = 0;
 	struct ibv_wc wc;
 	cpu_set_t here;
 
@@ -414,6 +451,8 @@ static void take_turns(void)
 		left--;
 		lanes[wc.wr_id].bytes += lanes[wc.wr_id].size;
 		done[wc.wr_id]++;
+		if (!wc.wr_id && done[0] == turns)
+			others = qps * turns - left - turns;
 		for (int i = 0; i < qps; i++)
 			if (done[i] < least)
 				least = done[i];
@@ -421,6 +460,7 @@ static void take_turns(void)
 			lead = done[wc.wr_id] - least;
 	}
 	printf("%d of %d WRITEs completed on the spot; one was ahead of another by %d at the most\n", at_once, qps * turns, lead);
+	printf("when the first queue pair was through, %d of the others had completed\n", others);
 }
 
 /* What the driver says of a queue pair. */

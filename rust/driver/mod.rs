@@ -7,7 +7,8 @@
 //! Outer to inner; a rank is taken upwards only by a try-lock:
 //!
 //! 1. locks the callers hold: RTNL, uverbs, iw_cm
-//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`, `stats::Accounts`
+//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`, `stats::Accounts`,
+//!    the list of `datamover::tenant::Tenants`
 //! 3. the socket lock (`lock_sock`, or held by TCP around its callbacks)
 //! 4. [`qp::Qp`]: the state machine (`fsm`), `pair` and what is in it, `link`, `path`, the reaper
 //! 5. [`qp::sq::Sq`]'s producer lock

@@ -3,8 +3,10 @@
 //! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is too much at once.
 //!
 //! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is over and there is more to send it goes to
-//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::tx_share`). A QP that waits for space is not queued at
-//! all. Work that is queued for a CPU that goes offline is done by others.
+//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::tx_share`); those of a [`tenant`] share what one gets.
+//! A QP that waits for space is not queued at all. Work that is queued for a CPU that goes offline is done by others.
+
+mod tenant;
 
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::context;
@@ -17,12 +19,15 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
+use kernel::task::Kuid;
 use kernel::workqueue::{new_work, Work, WorkItem};
+use tenant::{Membership, Tenants};
 
 /// The datamovers of all CPUs.
 pub(crate) struct Movers {
     queue: WorkQueue,
     lanes: KVec<Lane>,
+    tenants: Arc<Tenants>,
     /// QPs that wait for a turn, of whatever CPU.
     waiting: Atomic<u32>,
 }
@@ -41,6 +46,8 @@ pub(crate) struct Others {
     pub(crate) waiting: u32,
     /// Turns the mover has given.
     pub(crate) turns: u32,
+    /// Among how many QPs the share of the tenant is divided.
+    pub(crate) sharers: u32,
 }
 
 impl Movers {
@@ -56,22 +63,26 @@ impl Movers {
         Ok(Self {
             queue: WorkQueue::new(c"siw_tx", Kind::PerCpu)?,
             lanes,
+            tenants: Tenants::new()?,
             waiting: Atomic::new(0),
         })
     }
 
-    /// Who waits for the mover of this CPU; `None` if nobody does.
-    pub(crate) fn others(&self) -> Option<Others> {
+    /// Who waits for the mover of this CPU while the QP of `mover` transmits; `None` if nobody does.
+    pub(crate) fn others(&self, mover: &Mover) -> Option<Others> {
         // The usual case costs one look at a word that hardly ever changes.
         if self.waiting.load(Relaxed) == 0 {
             return None;
         }
-        let lane = self.lanes.get(context::cpu() as usize)?;
+        let cpu = context::cpu();
+        let lane = self.lanes.get(cpu as usize)?;
+        let waiting = lane.waiting.load(Relaxed);
         let others = Others {
-            waiting: lane.waiting.load(Relaxed),
+            waiting,
             turns: lane.turns.load(Relaxed),
+            sharers: mover.member.sharers(cpu, waiting),
         };
-        (others.waiting != 0).then_some(others)
+        (waiting != 0).then_some(others)
     }
 
     /// Waits until all that is queued now has run. Sleeps.
@@ -79,15 +90,21 @@ impl Movers {
         self.queue.flush();
     }
 
-    fn joined(&self, cpu: u32) {
+    fn joined(&self, member: &Membership, cpu: u32) {
         self.waiting.fetch_add(1, Relaxed);
+        if let Some(waiting) = member.waiting(cpu) {
+            waiting.fetch_add(1, Relaxed);
+        }
         if let Some(lane) = self.lanes.get(cpu as usize) {
             lane.waiting.fetch_add(1, Relaxed);
         }
     }
 
-    fn left(&self, cpu: u32) {
+    fn left(&self, member: &Membership, cpu: u32) {
         self.waiting.fetch_sub(1, Relaxed);
+        if let Some(waiting) = member.waiting(cpu) {
+            waiting.fetch_sub(1, Relaxed);
+        }
         if let Some(lane) = self.lanes.get(cpu as usize) {
             lane.waiting.fetch_sub(1, Relaxed);
             lane.turns.fetch_add(1, Relaxed);
@@ -98,6 +115,7 @@ impl Movers {
 /// The work item of a QP. It keeps the QP alive only while it is queued.
 #[pin_data]
 pub(crate) struct Mover {
+    member: Membership,
     #[pin]
     work: Work<Self>,
     #[pin]
@@ -115,9 +133,12 @@ impl_has_work! {
 }
 
 impl Mover {
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    /// Of a queue pair that a program of `uid` makes, or the kernel. Sleeps.
+    pub(crate) fn new(movers: &Movers, uid: Option<Kuid>) -> Result<Arc<Self>> {
+        let member = movers.tenants.join(uid)?;
         Arc::pin_init(
             pin_init!(Self {
+                member,
                 work <- new_work!("siw_tx"),
                 queued <- new_spinlock_irq!(None),
             }),
@@ -132,7 +153,7 @@ impl WorkItem for Mover {
     fn run(this: Arc<Self>) {
         let queued = this.queued.lock().take();
         if let Some(Queued { qp, cpu }) = queued {
-            qp.dev.shared.movers.left(cpu);
+            qp.dev.shared.movers.left(&this.member, cpu);
             qp.run_mover();
         }
     }
@@ -153,7 +174,7 @@ impl QpObj {
                 qp: ARef::from(self),
                 cpu,
             });
-            movers.joined(cpu);
+            movers.joined(&mover.member, cpu);
         }
         // It was not queued, so this cannot be refused.
         let _ = movers.queue.enqueue_on(cpu, mover.clone());

@@ -306,12 +306,12 @@ impl QpObj {
             Reason::Space => self.stats.inc(Counter::TxResumed),
             Reason::Doorbell | Reason::Other => self.stats.inc(Counter::TxDirect),
         }
-        let Some(others) = self.dev.shared.movers.others() else {
+        let Some(others) = self.dev.shared.movers.others(&self.stream.mover) else {
             return (turn.limit, false);
         };
         let credit = match by_mover {
-            true => share.turn(others.turns),
-            false => share.direct(others.turns, others.waiting),
+            true => share.turn(others.turns, others.sharers),
+            false => share.direct(others.turns, others.waiting, others.sharers),
         };
         (turn.limit.min(credit as usize), true)
     }

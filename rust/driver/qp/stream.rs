@@ -112,7 +112,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// The data path of a QP whose SQ has `sq_size` elements, not connected yet. Sleeps.
-    pub(crate) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(sq_size: u32, mover: Arc<Mover>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             owner: Atomic::new(tx_owner::INITIAL),
             given_up <- Completion::new(),
@@ -135,7 +135,7 @@ impl Stream {
             flushes: Atomic::new(0),
             unreachable: Atomic::new(false),
             last_wqe: Atomic::new(0),
-            mover: Mover::new()?,
+            mover,
             reaper: Reaper::new()?,
         })
     }

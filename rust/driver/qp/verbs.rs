@@ -14,6 +14,7 @@ use crate::kapi::sync::Atomic;
 use crate::{
     driver::{
         cm::Teardown,
+        datamover::Mover,
         device::{
             limits,
             Count, //
@@ -55,7 +56,7 @@ use iwarp::{
     },
     wire::terminate::Terminate, //
 };
-use kernel::{prelude::*, sync::atomic::Relaxed};
+use kernel::{prelude::*, sync::atomic::Relaxed, task::Kuid};
 
 /// `create_qp`, first half.
 pub(crate) fn create(
@@ -90,6 +91,7 @@ pub(crate) fn create(
     let pd = pd.id;
     let entries = cap.max_send_wr.next_power_of_two();
     let owner = user.map(|_| Process::current());
+    let mover = Mover::new(&dev.shared.movers, user.map(|_| Kuid::current_euid()))?;
     let context = user.map(|user| user.id());
     Ok(try_pin_init!(Qp {
         owner,
@@ -99,7 +101,7 @@ pub(crate) fn create(
         rcq,
         sq <- sq,
         rq <- rq,
-        stream <- Stream::new(entries),
+        stream <- Stream::new(entries, mover),
         link <- crate::new_spinlock_irq!(None, "siw_qp_link"),
         pair <- crate::new_spinlock_irq!(None, "siw_qp_pair"),
         path <- crate::new_spinlock_irq!(QpPath::default(), "siw_qp_path"),

@@ -6,6 +6,9 @@
 //! The queue pairs a mover works for take turns. A turn adds a quantum to what a queue pair may
 //! send; what it sends beyond that, because FPDUs are not divided, is taken from its next turn. Who
 //! sends on the spot, without a mover, draws on the same account.
+//!
+//! The quantum is a tenant's. While other tenants wait for the mover, those of its queue pairs that do so
+//! divide it: who has more of them gets no more.
 
 /// Bytes that a turn adds: a few messages of 64 KiB with their headers, so that not each of them ends
 /// in the midst of a turn.
@@ -30,20 +33,24 @@ impl Share {
     }
 
     /// A turn begins, given by a mover that has given `turns` so far; returns how many bytes may be
-    /// sent, 0 if the queue pair has still to make up for its last turn.
+    /// sent, 0 if the queue pair has still to make up for its last turn. The quantum is divided
+    /// among `sharers`, this one included.
     ///
     /// What was left of earlier turns is lost, or who has little to send would save up for a flood.
-    pub fn turn(&mut self, turns: u32) -> u32 {
+    pub fn turn(&mut self, turns: u32, sharers: u32) -> u32 {
         self.seen = turns;
-        self.credit = self.credit.min(0).saturating_add(QUANTUM);
+        let sharers = i32::try_from(sharers).unwrap_or(i32::MAX);
+        // Never nothing, or who owes something would never be through.
+        let quantum = QUANTUM.checked_div(sharers).unwrap_or(QUANTUM).max(1);
+        self.credit = self.credit.min(0).saturating_add(quantum);
         self.left()
     }
 
     /// The same for somebody who would send past `waiting` others. If all of them had a turn since
     /// his last one, this is one; else he has what is left of that.
-    pub fn direct(&mut self, turns: u32, waiting: u32) -> u32 {
+    pub fn direct(&mut self, turns: u32, waiting: u32, sharers: u32) -> u32 {
         if turns.wrapping_sub(self.seen) >= waiting {
-            return self.turn(turns);
+            return self.turn(turns, sharers);
         }
         self.left()
     }

@@ -38,9 +38,29 @@ fn serve(senders: &mut [Sender], turns: u32) {
     let mut queue: VecDeque<usize> = (0..senders.len()).collect();
     for n in 0..turns {
         let i = queue.pop_front().unwrap();
-        let budget = senders[i].share.turn(n + 1);
+        let budget = senders[i].share.turn(n + 1, 1);
         senders[i].send(budget);
         queue.push_back(i);
+    }
+}
+
+#[test]
+fn tenants_have_equal_shares_whatever_their_queue_pairs() {
+    for many in [1, 7, 64] {
+        let mut senders: Vec<_> = (0..=many).map(|_| Sender::new(1448)).collect();
+        for n in 0..1000 * (many + 1) {
+            let i = n % (many + 1);
+            let sharers = if i == 0 { 1 } else { many };
+            let budget = senders[i].share.turn(n as u32 + 1, sharers as u32);
+            senders[i].send(budget);
+        }
+        let theirs: usize = senders[1..].iter().map(|s| s.sent).sum();
+        let off = theirs.abs_diff(senders[0].sent);
+        assert!(
+            off <= 1448 * (many + 1),
+            "{many} sent {theirs}, one {}",
+            senders[0].sent
+        );
     }
 }
 
@@ -64,18 +84,18 @@ fn equal_shares_whatever_the_fpdus() {
 #[test]
 fn a_turn_that_is_owed_is_skipped() {
     let mut share = Share::new();
-    assert_eq!(share.turn(1), QUANTUM as u32);
+    assert_eq!(share.turn(1, 1), QUANTUM as u32);
     share.charge(3 * QUANTUM as usize);
-    assert_eq!(share.turn(2), 0);
-    assert_eq!(share.turn(3), 0);
-    assert_eq!(share.turn(4), QUANTUM as u32);
+    assert_eq!(share.turn(2, 1), 0);
+    assert_eq!(share.turn(3, 1), 0);
+    assert_eq!(share.turn(4, 1), QUANTUM as u32);
 }
 
 #[test]
 fn nothing_is_saved_up() {
     let mut share = Share::new();
     for n in 1..100 {
-        assert_eq!(share.turn(n), QUANTUM as u32);
+        assert_eq!(share.turn(n, 1), QUANTUM as u32);
         share.charge(100);
     }
 }
@@ -84,13 +104,13 @@ fn nothing_is_saved_up() {
 fn who_sends_on_the_spot_gets_a_turn_when_the_others_had_theirs() {
     let mut share = Share::new();
     // Three wait, and the mover has given ten turns.
-    assert_eq!(share.direct(10, 3), QUANTUM as u32);
+    assert_eq!(share.direct(10, 3, 1), QUANTUM as u32);
     share.charge(QUANTUM as usize - 100);
-    assert_eq!(share.direct(11, 3), 100);
+    assert_eq!(share.direct(11, 3, 1), 100);
     share.charge(500);
-    assert_eq!(share.direct(12, 3), 0);
+    assert_eq!(share.direct(12, 3, 1), 0);
     // All three had one; what was too much is taken off.
-    assert_eq!(share.direct(13, 3), QUANTUM as u32 - 400);
+    assert_eq!(share.direct(13, 3, 1), QUANTUM as u32 - 400);
 }
 
 #[test]
@@ -100,10 +120,10 @@ fn on_the_spot_is_no_more_than_by_turns() {
     let mut poster = Sender::new(3000);
     for n in 1..=1000u32 {
         let i = (n % 2) as usize;
-        let budget = movers[i].share.turn(n);
+        let budget = movers[i].share.turn(n, 1);
         movers[i].send(budget);
         loop {
-            match poster.share.direct(n, 2) {
+            match poster.share.direct(n, 2, 1) {
                 0 => break,
                 budget => poster.send(budget.min(3000)),
             };
@@ -118,10 +138,10 @@ fn on_the_spot_is_no_more_than_by_turns() {
 #[test]
 fn turns_wrap() {
     let mut share = Share::new();
-    share.turn(u32::MAX);
+    share.turn(u32::MAX, 1);
     share.charge(QUANTUM as usize);
-    assert_eq!(share.direct(0, 2), 0);
-    assert_eq!(share.direct(1, 2), QUANTUM as u32);
+    assert_eq!(share.direct(0, 2, 1), 0);
+    assert_eq!(share.direct(1, 2, 1), QUANTUM as u32);
 }
 
 #[test]
@@ -129,5 +149,5 @@ fn absurd_amounts_are_harmless() {
     let mut share = Share::new();
     share.charge(usize::MAX);
     share.charge(usize::MAX);
-    assert_eq!(share.turn(1), 0);
+    assert_eq!(share.turn(1, 1), 0);
 }

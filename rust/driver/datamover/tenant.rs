@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who shares the datamovers: the users who have queue pairs, and the kernel.
+//!
+//! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single one
+//! would get (`iwarp::tx_share`): more queue pairs do not make more of the bandwidth.
+
+use crate::kapi::sync::Atomic;
+use kernel::cpu::nr_cpu_ids;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::task::Kuid;
+
+/// A user, or the kernel.
+pub(super) struct Tenant {
+    /// `None`: the kernel.
+    uid: Option<Kuid>,
+    /// Queue pairs that wait for a turn, by CPU.
+    waiting: KVec<Atomic<u32>>,
+}
+
+impl Tenant {
+    fn new(uid: Option<Kuid>) -> Result<Arc<Self>> {
+        let cpus = nr_cpu_ids() as usize;
+        let mut waiting = KVec::with_capacity(cpus, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..cpus {
+            waiting.push(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Arc::new(Self { uid, waiting }, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+/// All tenants.
+#[pin_data]
+pub(super) struct Tenants {
+    /// With the number of their queue pairs.
+    #[pin]
+    present: Mutex<KVec<(Arc<Tenant>, usize)>>,
+}
+
+impl Tenants {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                present <- new_mutex!(KVec::new(), "siw_tenants"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Counts one more queue pair of `uid`. Sleeps.
+    pub(super) fn join(self: &Arc<Self>, uid: Option<Kuid>) -> Result<Membership> {
+        let mut present = self.present.lock();
+        let known = present.iter_mut().find(|(tenant, _)| tenant.uid == uid);
+        let tenant = match known {
+            Some((tenant, members)) => {
+                *members = members.saturating_add(1);
+                tenant.clone()
+            }
+            None => {
+                let tenant = Tenant::new(uid)?;
+                present.push((tenant.clone(), 1), GFP_KERNEL_ACCOUNT)?;
+                tenant
+            }
+        };
+        Ok(Membership {
+            tenants: self.clone(),
+            tenant,
+        })
+    }
+}
+
+/// One queue pair of a tenant. Dropping it sleeps.
+pub(super) struct Membership {
+    tenants: Arc<Tenants>,
+    tenant: Arc<Tenant>,
+}
+
+impl Membership {
+    /// Queue pairs of the tenant that wait for the mover of `cpu`. Any context.
+    pub(super) fn waiting(&self, cpu: u32) -> Option<&Atomic<u32>> {
+        self.tenant.waiting.get(cpu as usize)
+    }
+
+    /// Among how many queue pairs the tenant's share of `cpu` is divided, when `waiting` wait there and
+    /// one of this tenant's transmits. Nothing is divided if nobody else wants any.
+    pub(super) fn sharers(&self, cpu: u32, waiting: u32) -> u32 {
+        let ours = self.waiting(cpu).map_or(0, |n| n.load(Relaxed));
+        if ours >= waiting {
+            return 1;
+        }
+        ours.saturating_add(1)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut present = self.tenants.present.lock();
+        let mine = |(tenant, _): &(Arc<Tenant>, usize)| Arc::ptr_eq(tenant, &self.tenant);
+        let Some(at) = present.iter().position(mine) else {
+            return;
+        };
+        if let Some((_, members)) = present.get_mut(at) {
+            *members = members.saturating_sub(1);
+            if *members == 0 {
+                let _ = present.remove(at);
+            }
+        }
+    }
+}
