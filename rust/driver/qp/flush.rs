@@ -27,6 +27,7 @@ impl QpObj {
         let ours = self.stream.flushes.fetch_add(1, Full) == 0;
         self.advance(Phase::Error);
         if ours {
+            self.flush_progress();
             self.flush_rounds();
         }
     }
@@ -77,20 +78,22 @@ impl QpObj {
         self.stream.clear_reads();
     }
 
-    fn flush_all(&self) {
-        // What was in progress, the first time. It goes before the queues. Its memory is let go of before it completes: who hears of a
-        // REG_MR may map the next list at once.
+    /// Flushes what was in progress. It goes before the queues. Sleeps.
+    fn flush_progress(&self) {
+        // Its memory is let go of before it completes: who hears of a REG_MR may map the next list at once.
         let tx = self.stream.tx.take();
         let rx = self.stream.rx.take();
         let sent = tx.as_ref().map(|tx| tx.socket().sent());
         drop(tx);
         self.retire_all(sent);
         self.stream.clear_reads();
-        self.flush_sq();
         if let Some(id) = rx.as_ref().and_then(|rx| rx.unfinished()) {
             self.flush_recv(id);
         }
-        drop(rx);
+    }
+
+    fn flush_all(&self) {
+        self.flush_sq();
         if !self.rq.is_srq() {
             self.flush_rq();
         }

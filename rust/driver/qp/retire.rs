@@ -22,7 +22,7 @@ use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Relaxed, Release};
-use kernel::sync::Arc;
+use kernel::sync::{self, Arc};
 
 /// What the completion of a work request says.
 pub(super) struct Wr {
@@ -67,6 +67,8 @@ struct Fifo {
     broken: bool,
     /// Somebody is posting; he looks at the head again before he leaves, so everybody else may go.
     busy: bool,
+    /// Whoever is posting is waited for.
+    awaited: bool,
 }
 
 /// A queue pair whose FIFO waits for memory to be released.
@@ -108,6 +110,9 @@ impl OnRelease for Releases {
 pub(super) struct Retire {
     #[pin]
     fifo: SpinLockIrq<Fifo>,
+    /// Who was posting when [`Self::wait`] began has done so.
+    #[pin]
+    idle: sync::Completion,
     /// Entries in the FIFO, to look at without its lock, and how many of them are sent by reference.
     len: Atomic<u32>,
     shared: Atomic<u32>,
@@ -127,7 +132,9 @@ impl Retire {
                 progress: Progress::new(Rule::Hsn),
                 broken: false,
                 busy: false,
+                awaited: false,
             }),
+            idle <- sync::Completion::new(),
             len: Atomic::new(0),
             shared: Atomic::new(0),
             quiet: Atomic::new(true),
@@ -239,6 +246,17 @@ impl Retire {
         });
     }
 
+    /// Waits until whoever is posting has posted all, after [`Self::flush`]. For one caller, once. Sleeps, but not for the network.
+    fn wait(&self) {
+        let mut fifo = self.fifo.lock();
+        fifo.awaited = fifo.busy;
+        let busy = fifo.busy;
+        drop(fifo);
+        if busy {
+            self.idle.wait_for_completion();
+        }
+    }
+
     /// Posts what is done, in order, after `news`; whether it was full. One poster at a time, or order would be lost between the lock and
     /// the CQ.
     ///
@@ -284,6 +302,9 @@ impl Retire {
             }
         }
         fifo.busy = false;
+        if fifo.awaited {
+            self.idle.complete_all();
+        }
         if fifo.ring.is_empty() && !fifo.broken {
             self.quiet.store(true, Release);
         }
@@ -335,13 +356,16 @@ impl QpObj {
         }
     }
 
-    /// Fails whatever the FIFO still holds, in order. The stream must have been stopped, with so much `sent` if there was one.
+    /// Fails whatever the FIFO still holds, in order; when it returns that is posted. The stream must have been stopped, with so much
+    /// `sent` if there was one. Sleeps.
     pub(super) fn retire_all(&self, sent: Option<Sent>) {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }
         self.stream.retire.flush();
         self.retire();
+        // A datamover may be at it, which looks after what was sent by reference without having the token.
+        self.stream.retire.wait();
     }
 
     /// Posts the CQE of a work request of the SQ.
