@@ -20,7 +20,8 @@ pub(crate) enum Progress {
 }
 
 impl QpObj {
-    /// Puts the Terminate that is due behind what has been encoded, so that it begins at an FPDU boundary; `false` if none is due. Sleeps.
+    /// Puts the Terminate that is due behind what has been encoded, so that it begins at an FPDU boundary; `false` if none is due, or
+    /// there is no memory for it. Sleeps.
     ///
     /// After [`Self::stop_tx`], so the transmit state is at rest.
     pub(crate) fn begin_terminate(&self) -> bool {
@@ -28,9 +29,9 @@ impl QpObj {
         let (Some(term), Some(mut tx)) = (owed, self.stream.tx.take()) else {
             return false;
         };
-        tx.add_terminate(term);
+        let added = tx.add_terminate(term);
         self.stream.tx.put(tx);
-        true
+        added
     }
 
     /// Hands TCP more of what there is to send, up to the end of the Terminate. Sleeps, but not for the network.

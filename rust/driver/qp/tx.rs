@@ -936,15 +936,18 @@ impl TxCtx {
 
     /// Puts a Terminate behind what is encoded, cutting a message off between two FPDUs.
     ///
-    /// A peer allows one more message after an error, and this is it (RFC 5041 7.1); nothing can follow.
-    pub(super) fn add_terminate(&mut self, term: Terminate) {
+    /// A peer allows one more message after an error, and this is it (RFC 5041 7.1); nothing can follow. `false` if there is no memory.
+    pub(super) fn add_terminate(&mut self, term: Terminate) -> bool {
         let msg = self.stream.begin(Message::Terminate(&term), 0);
-        if let Some(fpdu) = msg.fpdu(mulpdu(0, false)) {
-            let done = encode(&mut self.buf, &self.stream, &msg, &fpdu, |_| Ok(()));
-            if let Encoded::Done(bytes) = done {
-                self.encoded(&fpdu, bytes);
-            }
-        }
+        let Some(fpdu) = msg.fpdu(mulpdu(0, false)) else {
+            return false;
+        };
+        let done = encode(&mut self.buf, &self.stream, &msg, &fpdu, |_| Ok(()));
+        let Encoded::Done(bytes) = done else {
+            return false;
+        };
+        self.encoded(&fpdu, bytes);
+        true
     }
 
     /// Hands TCP more of what is encoded.
