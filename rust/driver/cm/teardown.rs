@@ -123,7 +123,7 @@ impl Endpoint {
     }
 
     /// Ends the connection and waits until it is over: the QP is flushed and the core has been
-    /// told. Sleeps, for about a second at most.
+    /// told. Sleeps, for a second and a half at most.
     pub(crate) fn teardown_sync(self: &Arc<Self>) {
         self.request_teardown(Teardown::Local);
         self.wait_closed();
@@ -185,12 +185,16 @@ impl Endpoint {
         if let Some(how) = self.teardown_asked() {
             return self.begin_teardown(inner, how);
         }
+        let late = self.expired(inner);
+        if let (true, Some(qp)) = (late, self.qp.as_ref()) {
+            qp.receive_here();
+        }
         // Takes all there is, unless a datamover is to go on: then that tells, see `received`.
         self.sock.run_data_ready();
         if self.teardown_asked().is_some() {
             return true;
         }
-        if self.unread() && !self.expired(inner) {
+        if self.unread() && !late {
             return false;
         }
         if self.leave_alone(inner) {

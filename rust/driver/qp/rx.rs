@@ -592,6 +592,11 @@ impl QpObj {
         }
     }
 
+    /// The caller goes on receiving, also if a datamover was to do it.
+    pub(crate) fn receive_here(&self) {
+        self.stream.rx_due.store(false, Relaxed);
+    }
+
     /// A datamover's turn to receive, if it is one.
     pub(super) fn receive_on(&self) {
         if !self.stream.rx_due.load(Relaxed) || !self.stream.rx_due.xchg(false, Full) {
