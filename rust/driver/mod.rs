@@ -20,6 +20,8 @@
 //! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover`, a timer of
 //!     `qp::kick` and `qp::retire::Releases` have to do
 //!
+//! Our upcalls take iw_cm's spinlock of a connection inside of 2 and 3; iw_cm does not hold it when it calls us.
+//!
 //! 4 to 8, 10 and 11 are taken with interrupts off: kernel consumers post and poll from any context.
 //! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no
 //! spinlock may be held across it. The transmit and receive contexts have no locks either: whoever

@@ -248,22 +248,18 @@ impl Endpoint {
         self.sock.set_user_timeout(USER_TIMEOUT_MS)?;
         inner.depth = (to_event(est.ird), to_event(est.ord));
         qp.set_depths(est.ird, est.ord);
-        // What TCP acknowledges the peer counts as delivered, and it reports the work requests as
-        // done. So TCP takes in nothing until all of that goes to the QP.
-        let mut sock = self.sock.lock();
-        qp.start(
-            self,
-            StreamParams {
-                net: est.net,
-                ird: u32::from(est.ird),
-                ord: u32::from(est.ord),
-                hold_tx: est.hold_tx,
-                rtr: est.rtr,
-            },
-        )?;
-        tell(&mut sock)?;
-        self.set_stage(Stage::Stream);
-        drop(sock);
+        let params = StreamParams {
+            net: est.net,
+            ird: u32::from(est.ird),
+            ord: u32::from(est.ord),
+            hold_tx: est.hold_tx,
+            rtr: est.rtr,
+        };
+        qp.start(self, params, |sock| {
+            tell(sock)?;
+            self.set_stage(Stage::Stream);
+            Ok(())
+        })?;
         self.trace(Step::Up, &Ok(()));
         // What was there already.
         self.sock.run_data_ready();
@@ -387,13 +383,13 @@ impl Endpoint {
             .map_err(|_| EINVAL)?;
         self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
         let (ird, ord) = (to_event(est.ird), to_event(est.ord));
-        // First the QP, which keeps silent until it hears from the peer, then the reply: nothing
+        // First the QP, which keeps silent until it hears from the peer, then the reply, so that little
         // can fail once the peer thinks we are up.
         self.start_stream(inner, &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))?;
             // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but the
             // core would let the application accept or reject once more, and take our ESTABLISHED
-            // amiss. The application hears of it before it sees a completion.
+            // amiss. The event is queued before anything completes.
             id.upcall(CmEvent::Established { ird, ord })
         })?;
         inner.owed = Owed::Close;

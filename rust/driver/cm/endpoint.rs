@@ -236,9 +236,8 @@ impl SocketEvents for Hook {
     }
 
     fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
-        // The active side may send before the stream's data goes to the QP.
         match (self.0.stage(), self.0.qp.as_ref()) {
-            (Stage::Handshake | Stage::Stream, Some(qp)) => qp.tx_space(sk, tx),
+            (Stage::Stream, Some(qp)) => qp.tx_space(sk, tx),
             (Stage::Terminating, _) if sk.space() == 0 => {}
             (stage, _) => {
                 sk.clear_nospace();

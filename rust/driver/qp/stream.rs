@@ -18,6 +18,7 @@ use crate::driver::cm::{Endpoint, Teardown};
 use crate::driver::datamover::Mover;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
+use crate::kapi::net::LockedSock;
 use crate::kapi::rdma::QpEvent;
 use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
 use crate::kapi::timer::Timer;
@@ -231,11 +232,16 @@ impl Stream {
 }
 
 impl QpObj {
-    /// Connects the data path to the socket of `ep` and opens it. Until [`Self::end_hold`] or, for a responder, the peer's first FPDU it
-    /// only receives. Sleeps.
+    /// Connects the data path to the socket of `ep`; `open`, with the socket locked, lets data come. Until [`Self::end_hold`] or, for a
+    /// responder, the peer's first FPDU nothing is sent. Sleeps.
     ///
     /// Afterwards the endpoint runs `data_ready` once by hand, for what had come in before.
-    pub(crate) fn start(&self, ep: &Arc<Endpoint>, p: StreamParams) -> Result {
+    pub(crate) fn start(
+        &self,
+        ep: &Arc<Endpoint>,
+        p: StreamParams,
+        open: impl FnOnce(&mut LockedSock<'_>) -> Result,
+    ) -> Result {
         let stream = &self.stream;
         // The Read that says "ready to receive" needs a place, even if no other Reads were agreed (RFC 6581 9.2).
         let (rtr, expected) = match p.rtr {
@@ -263,11 +269,14 @@ impl QpObj {
         if let Some(read) = tx.rtr_read() {
             orq.push(read).map_err(|_| EINVAL)?;
         }
-        let old = (
+        let sock = ep.socket();
+        // What TCP acknowledges the peer counts as delivered, and it reports the work requests as done. So TCP takes in nothing until all
+        // of that comes here.
+        let mut locked = sock.lock();
+        let _old = (
             core::mem::replace(&mut *stream.orq.lock(), orq),
             core::mem::replace(&mut *stream.irrq.lock(), irrq),
         );
-        drop(old);
         stream.retire.restart(params.rule);
         stream.home.store(context::cpu(), Relaxed);
         stream.gathers.store(false, Relaxed);
@@ -276,7 +285,7 @@ impl QpObj {
         if !self.advance(Phase::Rts) {
             return Err(EINVAL);
         }
-        Ok(())
+        open(&mut locked)
     }
 
     /// The stream has failed. The first cause counts; the endpoint then tears it down. Any context.
