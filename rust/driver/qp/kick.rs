@@ -42,7 +42,7 @@ enum Reason {
     Later,
     /// TCP has space again.
     Space,
-    /// A kernel ULP has posted, or something has come in.
+    /// A kernel ULP has posted, something has come in, or the stream begins.
     Other,
 }
 

@@ -194,8 +194,8 @@ pub const fn leave(word: u32, why: Leave) -> Step {
     to(next, Action::Released)
 }
 
-/// Ends all sending, for good. After [`Action::Wait`] the caller waits until [`phase`] is
-/// [`Phase::Stopped`]. Who is only on a mover's list is stopped at once: the list may be long.
+/// Ends all sending, for good. After [`Action::Wait`] the caller waits for the owner's
+/// [`Action::Stopped`]. Who is only on a mover's list is stopped at once: the list may be long.
 pub const fn stop(word: u32) -> Step {
     match word & PHASE {
         DIRECT | RUNNING => to(word | STOP, Action::Wait),

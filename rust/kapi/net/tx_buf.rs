@@ -52,7 +52,7 @@ impl Chunk {
         Pool::take().or_else(|| Self::allocate(len))
     }
 
-    /// A whole chunk, of which nothing is given away.
+    /// A whole chunk, to be written to from its beginning.
     ///
     /// # Safety
     ///
@@ -258,7 +258,7 @@ impl Rest {
 
     /// What was left here, if that is room for `len` bytes. Any context.
     fn take(len: usize) -> Option<Chunk> {
-        // Mostly there is something, or has not been for a while.
+        // Nothing is written if there is nothing.
         let rest = &Self::here().0;
         if rest.load(Relaxed) == 0 {
             return None;
