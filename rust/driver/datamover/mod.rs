@@ -13,6 +13,7 @@ use crate::kapi::context;
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::kapi::wq::{Kind, WorkQueue};
 use crate::new_spinlock_irq;
+use kernel::alloc::Flags;
 use kernel::cpu::nr_cpu_ids;
 use kernel::impl_has_work;
 use kernel::prelude::*;
@@ -50,16 +51,23 @@ pub(crate) struct Others {
     pub(crate) sharers: u32,
 }
 
+/// One of it for each CPU there can be.
+fn by_cpu<T>(make: impl Fn() -> T, flags: Flags) -> Result<KVec<T>> {
+    let cpus = nr_cpu_ids() as usize;
+    let mut all = KVec::with_capacity(cpus, flags)?;
+    for _ in 0..cpus {
+        all.push(make(), flags)?;
+    }
+    Ok(all)
+}
+
 impl Movers {
     pub(crate) fn new() -> Result<Self> {
-        let mut lanes = KVec::with_capacity(nr_cpu_ids() as usize, GFP_KERNEL)?;
-        for _ in 0..nr_cpu_ids() {
-            let lane = Lane {
-                waiting: Atomic::new(0),
-                turns: Atomic::new(0),
-            };
-            lanes.push(lane, GFP_KERNEL)?;
-        }
+        let lane = || Lane {
+            waiting: Atomic::new(0),
+            turns: Atomic::new(0),
+        };
+        let lanes = by_cpu(lane, GFP_KERNEL)?;
         Ok(Self {
             queue: WorkQueue::new(c"siw_tx", Kind::PerCpu)?,
             lanes,
@@ -77,12 +85,11 @@ impl Movers {
         let cpu = context::cpu();
         let lane = self.lanes.get(cpu as usize)?;
         let waiting = lane.waiting.load(Relaxed);
-        let others = Others {
+        (waiting != 0).then(|| Others {
             waiting,
             turns: lane.turns.load(Relaxed),
             sharers: mover.member.sharers(cpu, waiting),
-        };
-        (waiting != 0).then_some(others)
+        })
     }
 
     /// Waits until all that is queued now has run. Sleeps.

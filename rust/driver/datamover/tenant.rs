@@ -5,8 +5,8 @@
 //! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single one
 //! would get (`iwarp::tx_share`): more queue pairs do not make more of the bandwidth.
 
+use super::by_cpu;
 use crate::kapi::sync::Atomic;
-use kernel::cpu::nr_cpu_ids;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::{new_mutex, Arc, Mutex};
@@ -22,11 +22,7 @@ pub(super) struct Tenant {
 
 impl Tenant {
     fn new(uid: Option<Kuid>) -> Result<Arc<Self>> {
-        let cpus = nr_cpu_ids() as usize;
-        let mut waiting = KVec::with_capacity(cpus, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..cpus {
-            waiting.push(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
-        }
+        let waiting = by_cpu(|| Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
         Ok(Arc::new(Self { uid, waiting }, GFP_KERNEL_ACCOUNT)?)
     }
 }
