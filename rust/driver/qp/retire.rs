@@ -246,11 +246,12 @@ impl Retire {
         });
     }
 
-    /// Waits until whoever is posting has posted all, after [`Self::flush`]. For one caller, once. Sleeps, but not for the network.
+    /// Waits until whoever is posting has posted all, after [`Self::flush`]. From then on the FIFO is empty, and nobody is posting for long.
+    /// One caller at a time. Sleeps, but not for the network.
     fn wait(&self) {
         let mut fifo = self.fifo.lock();
-        fifo.awaited = fifo.busy;
         let busy = fifo.busy;
+        fifo.awaited = busy;
         drop(fifo);
         if busy {
             self.idle.wait_for_completion();
