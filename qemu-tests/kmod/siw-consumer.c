@@ -12,6 +12,8 @@
 
 #include <linux/completion.h>
 #include <linux/inet.h>
+#include <linux/kprobes.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/nsproxy.h>
@@ -901,6 +903,78 @@ static int check_end_error(void)
 	return rc;
 }
 
+/*
+ * The device is removed while the last identifier on it lets go of it, and that thread loses
+ * its CPU between the device and its GID (docs/upstream/0004).
+ */
+static struct task_struct *leaver;
+static DECLARE_COMPLETION(device_left);
+
+static int puts_gid(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (current == leaver)
+		complete_all(&device_left);
+	return 0;
+}
+
+/* Nobody else has the CPU for as long as the removal of a device takes, and longer. */
+static int hog(void *unused)
+{
+	unsigned long end;
+
+	wait_for_completion(&device_left);
+	end = jiffies + 3 * HZ;
+	while (!time_after(jiffies, end))
+		cpu_relax();
+	return 0;
+}
+
+static int leave_late(void)
+{
+	struct sockaddr_in at = {
+		.sin_family = AF_INET, .sin_addr.s_addr = in_aton(address),
+	};
+
+	client.id = rdma_create_id(current->nsproxy->net_ns, handler, &client,
+				   RDMA_PS_TCP, IB_QPT_RC);
+	expect(!IS_ERR(client.id));
+	must(rdma_bind_addr(client.id, (struct sockaddr *)&at));
+	expect(client.id->device == dev);
+	expect(ib_device_try_get(dev));
+	ib_unregister_device_queued(dev);
+	ib_device_put(dev);
+	expect(comes(&client, RDMA_CM_EVENT_DEVICE_REMOVAL));
+	rdma_destroy_id(client.id);
+	client.id = NULL;
+	expect(completion_done(&device_left));
+	return 0;
+}
+
+static int check_late_gid(void)
+{
+	struct kprobe probe = {
+		.symbol_name = "rdma_put_gid_attr", .pre_handler = puts_gid,
+	};
+	struct task_struct *hogger;
+	int rc;
+
+	must(set_cpus_allowed_ptr(current, cpumask_of(0)));
+	hogger = kthread_create(hog, NULL, "siw-hog");
+	expect(!IS_ERR(hogger));
+	get_task_struct(hogger);
+	kthread_bind(hogger, 0);
+	sched_set_fifo(hogger);
+	wake_up_process(hogger);
+	leaver = current;
+	must(register_kprobe(&probe));
+	rc = leave_late();
+	unregister_kprobe(&probe);
+	complete_all(&device_left);
+	kthread_stop(hogger);
+	put_task_struct(hogger);
+	return rc;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(void);
@@ -926,6 +1000,7 @@ static const struct {
 	{ "end-rejected", check_end_rejected },
 	{ "end-unreachable", check_end_unreachable },
 	{ "end-error", check_end_error },
+	{ "late-gid", check_late_gid },
 };
 
 static int add_one(struct ib_device *one)

@@ -255,4 +255,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *m
     unsafe { Device::<D>::drop_payload(dev) };
     // The regions are gone; their memory may not be, quite.
     umem::flush_releases();
+    // The same goes for GIDs, which look at the device when they go.
+    // SAFETY: This may sleep, and is not on the core's queue: nothing there removes a device.
+    unsafe { bindings::siw_helper_flush_gids() };
 }
