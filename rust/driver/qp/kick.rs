@@ -251,7 +251,9 @@ impl QpObj {
                 why => why,
             };
             if charged {
-                tx.share.charge(before.saturating_sub(left));
+                // An FPDU goes out whole, also when less was left.
+                let sent = tx.accepted().wrapping_sub(accepted) as usize;
+                tx.share.charge(before.saturating_sub(left).max(sent));
             }
             tx.turns = tx.turns.wrapping_add(1);
             self.stream.turns.store(tx.turns, Relaxed);
