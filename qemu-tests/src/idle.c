@@ -15,7 +15,7 @@
 
 #define PORT 7475
 /* Connections that are being made at a time. */
-#define WINDOW 16
+#define WINDOW 4
 
 struct end {
 	struct rdma_cm_id *id;
