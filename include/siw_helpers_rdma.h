@@ -19,7 +19,6 @@
 void siw_helper_ib_name_by_user(struct ib_device *dev);
 bool siw_helper_port_active(struct net_device *ndev);
 u32 siw_helper_num_possible_cpus(void);
-void siw_helper_flush_gids(void);
 void siw_helper_sysfs_attr_init(struct attribute *attr);
 struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata);
 struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs);

@@ -55,7 +55,7 @@ bool siw_helper_cpu_online(u32 cpu)
 
 void siw_helper_cond_resched(void)
 {
-	cond_resched();
+	cond_resched_tasks_rcu_qs();
 }
 
 unsigned long siw_helper_jiffies(void)

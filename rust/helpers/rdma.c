@@ -9,7 +9,6 @@
 #include <linux/percpu.h>
 #include <linux/pid.h>
 #include <linux/preempt.h>
-#include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <linux/vmalloc.h>
@@ -36,16 +35,6 @@ bool siw_helper_port_active(struct net_device *ndev)
 u32 siw_helper_num_possible_cpus(void)
 {
 	return num_possible_cpus();
-}
-
-/*
- * A thread may still be between the device and its GID (docs/upstream/0004). It does
- * not sleep there; then the GID is on its way through the core's queue.
- */
-void siw_helper_flush_gids(void)
-{
-	synchronize_rcu_tasks();
-	flush_workqueue(ib_wq);
 }
 
 /* Its lock class is the one of all these. */

@@ -29,7 +29,17 @@ pub(crate) fn exiting() -> bool {
     unsafe { bindings::siw_helper_exiting() }
 }
 
-/// Lets others run. May sleep.
+/// Waits until every thread that is preempted now has given up the CPU by itself, or has returned to
+/// its program. Sleeps.
+///
+/// On a kernel with preemption this needs `CONFIG_TASKS_RCU`, which kprobes, tracing and BPF select.
+pub(crate) fn synchronize_tasks() {
+    might_sleep();
+    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
+    unsafe { bindings::siw_helper_synchronize_tasks() }
+}
+
+/// Lets others run, and [`synchronize_tasks`] go on. May sleep.
 pub(crate) fn cond_resched() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.

@@ -163,6 +163,8 @@ impl WorkItem for Mover {
             qp.dev.shared.movers.left(&this.member, cpu);
             qp.run_mover();
         }
+        // A worker that always has something to do never sleeps, and somebody may wait for that.
+        context::cond_resched();
     }
 }
 

@@ -181,6 +181,5 @@ pub(super) fn wait() {
         );
     }
     // Whoever released the last one may not have returned from here, and may have been preempted.
-    // SAFETY: May sleep here.
-    unsafe { bindings::siw_helper_synchronize_tasks() };
+    context::synchronize_tasks();
 }

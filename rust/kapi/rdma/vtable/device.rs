@@ -28,6 +28,7 @@ use crate::kapi::{
         rdma_counter,
         rdma_hw_stats, //
     },
+    context,
     rdma::{
         device::{
             Device,
@@ -255,7 +256,9 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *m
     unsafe { Device::<D>::drop_payload(dev) };
     // The regions are gone; their memory may not be, quite.
     umem::flush_releases();
-    // The same goes for GIDs, which look at the device when they go.
-    // SAFETY: This may sleep, and is not on the core's queue: nothing there removes a device.
-    unsafe { bindings::siw_helper_flush_gids() };
+    // A thread may still be between the device and its GID (docs/upstream/0004). It does not sleep there;
+    // then the GID is in the core's queue, which looks at the device.
+    context::synchronize_tasks();
+    // SAFETY: The core makes its queue before anybody can have a device, and nothing on it removes one.
+    unsafe { bindings::siw_helper_flush_workqueue(bindings::ib_wq) };
 }
