@@ -623,7 +623,7 @@ impl Endpoint {
             let _ = self.sock.shutdown(Shutdown::Send);
         }
         inner.state = State::Alone;
-        qp.advance(Phase::Alone);
+        qp.advance(Phase::PeerGone);
         // Somebody who has posted before that has found nobody to care for it.
         if qp.is_busy() {
             self.in_vain();

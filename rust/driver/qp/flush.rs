@@ -12,7 +12,8 @@ use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
 use iwarp::error::WcStatus;
-use kernel::sync::atomic::{Acquire, Full, Release};
+use iwarp::flush_claim;
+use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 
 /// How often whoever flushes the queues of a program begins anew because the program has posted more.
 const ROUNDS: u32 = 8;
@@ -22,9 +23,9 @@ impl QpObj {
     /// flushed by who posts it. The socket is detached or there never was one. Sleeps.
     pub(crate) fn enter_error(&self) {
         self.stop_tx();
-        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, which is nothing for his context, and what is
-        // said after it comes after the completions. Only of a QP without a connection two may announce the end at a time.
-        let ours = self.stream.flushes.fetch_add(1, Full) == 0;
+        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, for which the context of a poster does not do,
+        // and what is said after it comes after the completions. Only of a QP without a connection two may announce the end at a time.
+        let ours = self.claim_flush();
         self.advance(Phase::Error);
         if ours {
             self.flush_progress();
@@ -45,23 +46,38 @@ impl QpObj {
     ///
     /// Whoever comes first works for all who come meanwhile, so order is kept.
     pub(crate) fn restart_flush(&self) {
-        if self.phase() != Phase::Error || self.stream.flushes.fetch_add(1, Full) != 0 {
-            return;
+        if self.phase() == Phase::Error && self.claim_flush() {
+            self.flush_rounds();
         }
-        self.flush_rounds();
     }
 
-    /// Flushes until nobody wants more. `flushes` was made 1.
+    /// Whether the caller is the one to flush; if so it calls [`Self::flush_rounds`]. A full barrier.
+    fn claim_flush(&self) -> bool {
+        let mut now = self.stream.flushes.load(Relaxed);
+        loop {
+            let (next, ours) = flush_claim::claim(now);
+            match self.stream.flushes.cmpxchg(now, next, Full) {
+                Ok(_) => return ours,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Flushes until nobody wants more. The caller has the claim.
     fn flush_rounds(&self) {
         for round in 1u32.. {
-            let due = self.stream.flushes.load(Acquire);
+            let seen = self.stream.flushes.load(Acquire);
             self.flush_all();
-            if self.stream.flushes.cmpxchg(due, 0, Full).is_ok() {
-                return;
+            let mut now = seen;
+            while let Some(next) = flush_claim::release(now, seen) {
+                match self.stream.flushes.cmpxchg(now, next, Full) {
+                    Ok(_) => return,
+                    Err(other) => now = other,
+                }
             }
             // A program that never stops ringing gets no more of our time. The reaper finds what it has posted.
             if self.is_user() && round >= ROUNDS {
-                self.stream.flushes.store(0, Release);
+                self.stream.flushes.store(flush_claim::IDLE, Release);
                 return;
             }
         }

@@ -6,7 +6,6 @@
 //! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
 //! a user who posts small messages one after the other are served by a timer (`iwarp::tx_gather`).
 
-use super::state::Phase;
 use super::tx::{TxCtx, Wire};
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
@@ -16,6 +15,7 @@ use crate::kapi::net::{RxSock, SockView, TxSock};
 use crate::kapi::sync::{smp_mb, SpinLockIrq};
 use crate::kapi::timer::OnTimer;
 use crate::new_spinlock_irq;
+use iwarp::qp_phase::Posted;
 use iwarp::tx_gather;
 use iwarp::tx_owner::{self, Action, Leave, Wake};
 use iwarp::tx_share::Share;
@@ -68,25 +68,24 @@ impl QpObj {
     pub(crate) fn kick(&self, who: Kick) {
         // What was posted is visible before the phase is read: either we see that the QP is dead, or its flush sees the work request.
         smp_mb();
-        match self.phase() {
-            Phase::Rts => {}
-            Phase::Error => return self.restart_flush(),
-            Phase::Connecting => {
+        match self.phase().posted() {
+            Posted::Transmit => {}
+            Posted::Flush => return self.restart_flush(),
+            Posted::Connect => {
                 let pair = self.pair.lock().clone();
                 if let Some(pair) = pair {
                     pair.posted();
                 }
                 return;
             }
-            Phase::Alone => {
+            Posted::Fail => {
                 let link = self.link.lock().clone();
                 if let Some(ep) = link {
                     ep.in_vain();
                 }
                 return;
             }
-            // Not yet connected, or on its way out: the start or the flush will find them.
-            Phase::Idle | Phase::Terminating => return,
+            Posted::Leave => return,
         }
         if matches!(who, Kick::Poster) && self.stream.gathers.load(Relaxed) {
             return self.kick_later();

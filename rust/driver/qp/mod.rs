@@ -97,7 +97,7 @@ pub(crate) struct Qp {
     /// The verbs' state.
     #[pin]
     fsm: SpinLockIrq<State>,
-    /// See [`state::Phase`].
+    /// The word of `iwarp::qp_phase`.
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,

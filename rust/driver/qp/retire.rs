@@ -16,8 +16,9 @@ use crate::driver::{QpObj, QpRef};
 use crate::kapi::net::{Mark, OnRelease, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::{kapi::trace, new_spinlock_irq};
+use iwarp::completions::{self, Fifo, Item, Next};
 use iwarp::error::WcStatus;
-use iwarp::retire::{self, is_only_held, may_retire, Progress, Rule, Sent};
+use iwarp::retire::{Rule, Sent};
 use iwarp::tx_owner::Wake;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -32,43 +33,37 @@ pub(super) struct Wr {
     pub(super) signalled: bool,
 }
 
-struct Entry {
+/// A work request in the FIFO.
+struct Request {
     wr: Wr,
-    /// What it waits for.
-    hold: retire::Entry,
     /// Tells whether its memory is referred to, if it is sent by reference.
     mark: Option<Mark>,
-    /// How it failed.
-    failed: Option<WcStatus>,
 }
 
-impl Entry {
-    fn hold(&self) -> retire::Entry {
-        retire::Entry {
-            held: self.mark.as_ref().is_some_and(|mark| !mark.is_released()),
-            ..self.hold
-        }
+impl completions::Request for Request {
+    fn is_signalled(&self) -> bool {
+        self.wr.signalled
     }
 
-    fn is_done(&self, progress: &Progress) -> bool {
-        self.failed.is_some() || may_retire(&self.hold(), progress)
-    }
-
-    /// Whether it waits for nothing but its memory.
-    fn is_only_held(&self, progress: &Progress) -> bool {
-        self.failed.is_none() && is_only_held(&self.hold(), progress)
+    fn is_held(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| !mark.is_released())
     }
 }
 
-struct Fifo {
-    ring: Ring<Entry>,
-    progress: Progress,
-    /// A work request has failed, so those behind it can only be flushed.
-    broken: bool,
-    /// Somebody is posting; he looks at the head again before he leaves, so everybody else may go.
-    busy: bool,
-    /// Whoever is posting is waited for.
-    awaited: bool,
+impl completions::Queue for Ring<Item<Request>> {
+    type Request = Request;
+
+    fn front(&self) -> Option<&Item<Request>> {
+        Ring::front(self)
+    }
+
+    fn pop(&mut self) -> Option<Item<Request>> {
+        Ring::pop(self)
+    }
+
+    fn for_each(&mut self, f: impl FnMut(&mut Item<Request>)) {
+        Ring::for_each(self, f);
+    }
 }
 
 /// A queue pair whose FIFO waits for memory to be released.
@@ -109,8 +104,8 @@ impl OnRelease for Releases {
 #[pin_data]
 pub(super) struct Retire {
     #[pin]
-    fifo: SpinLockIrq<Fifo>,
-    /// Who was posting when [`Self::wait`] began has done so.
+    fifo: SpinLockIrq<Fifo<Ring<Item<Request>>>>,
+    /// The context that was posting when [`Self::wait`] began no longer does.
     #[pin]
     idle: sync::Completion,
     /// Entries in the FIFO, to look at without its lock, and how many of them are sent by reference.
@@ -127,13 +122,7 @@ impl Retire {
         // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
         let limit = sq_size.saturating_add(1);
         try_pin_init!(Self {
-            fifo <- new_spinlock_irq!(Fifo {
-                ring: Ring::new(limit)?,
-                progress: Progress::new(Rule::Hsn),
-                broken: false,
-                busy: false,
-                awaited: false,
-            }),
+            fifo <- new_spinlock_irq!(Fifo::new(Ring::new(limit)?, Rule::Hsn)),
             idle <- sync::Completion::new(),
             len: Atomic::new(0),
             shared: Atomic::new(0),
@@ -145,9 +134,8 @@ impl Retire {
     /// A new stream: positions count from zero again.
     pub(super) fn restart(&self, rule: Rule) {
         let mut fifo = self.fifo.lock();
-        fifo.progress = Progress::new(rule);
-        fifo.broken = false;
-        self.quiet.store(fifo.ring.is_empty(), Relaxed);
+        fifo.restart(rule);
+        self.quiet.store(fifo.queue.is_empty(), Relaxed);
     }
 
     /// Whether there is no room. If there is, only a [`Self::push`] changes that.
@@ -176,140 +164,114 @@ impl Retire {
     /// Appends a work request; `None` when full.
     pub(super) fn push(&self, wr: Wr) -> Option<u32> {
         let mut fifo = self.fifo.lock();
-        let seq = fifo.ring.push(Entry {
-            wr,
-            hold: retire::Entry {
-                end: u64::MAX,
-                by_reference: false,
-                reading: false,
-                held: false,
-            },
-            mark: None,
-            failed: None,
-        });
-        self.len.store(fifo.ring.len(), Relaxed);
+        let seq = fifo.queue.push(Item::new(Request { wr, mark: None }));
+        self.len.store(fifo.queue.len(), Relaxed);
         self.quiet.store(false, Relaxed);
         seq.ok()
     }
 
-    fn with(&self, seq: u32, f: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.fifo.lock().ring.by_seq(seq) {
-            f(entry);
+    fn with(&self, seq: u32, f: impl FnOnce(&mut Item<Request>)) {
+        if let Some(item) = self.fifo.lock().queue.by_seq(seq) {
+            f(item);
         }
     }
 
     /// Read `seq` asks for `bytes` bytes, and waits for [`Self::read_done`].
     pub(super) fn reading(&self, seq: u32, bytes: u32) {
-        self.with(seq, |e| {
-            e.wr.bytes = bytes;
-            e.hold.reading = true;
+        self.with(seq, |item| {
+            item.request.wr.bytes = bytes;
+            item.reading = true;
         });
     }
 
     /// Payload of `seq` goes to TCP by reference, with that mark. Before any of it does.
     pub(super) fn share(&self, seq: u32, mark: Mark) {
-        self.with(seq, |e| {
-            e.hold.by_reference = true;
-            e.mark = Some(mark);
+        self.with(seq, |item| {
+            item.by_reference = true;
+            item.request.mark = Some(mark);
         });
         self.shared.fetch_add(1, Relaxed);
     }
 
     /// All of `seq`, with `bytes` bytes of payload, is encoded; its last byte ends at stream position `end`.
     pub(super) fn encoded(&self, seq: u32, bytes: u32, end: u64) {
-        self.with(seq, |e| {
-            if !e.hold.reading {
-                e.wr.bytes = bytes;
+        self.with(seq, |item| {
+            if !item.reading {
+                item.request.wr.bytes = bytes;
             }
-            e.hold.end = end;
+            item.end = end;
         });
     }
 
     /// The response of Read `seq` has been placed.
     pub(super) fn read_done(&self, seq: u32) {
-        self.with(seq, |e| e.hold.reading = false);
+        self.with(seq, |item| item.reading = false);
     }
 
     /// `seq` failed.
     pub(super) fn failed(&self, seq: u32, status: WcStatus) {
-        self.with(seq, |e| e.failed = Some(status));
+        self.with(seq, |item| item.failed = Some(status));
     }
 
     /// Whatever is not done fails with a flush. The stream must have been stopped.
     fn flush(&self) {
-        let mut fifo = self.fifo.lock();
-        let progress = fifo.progress;
-        fifo.ring.for_each(|e| {
-            if !e.is_done(&progress) {
-                e.failed = Some(WcStatus::WrFlushErr);
-            }
-        });
+        self.fifo.lock().flush();
     }
 
-    /// Waits until whoever is posting has posted all, after [`Self::flush`]. From then on the FIFO is empty, and nobody is posting for long.
-    /// One caller at a time. Sleeps, but not for the network.
+    /// Waits until the posting context has posted all, after [`Self::flush`]. From then on the FIFO
+    /// is empty, and nobody posts for long. One caller at a time. Sleeps, but not for the network.
     fn wait(&self) {
-        let mut fifo = self.fifo.lock();
-        let busy = fifo.busy;
-        fifo.awaited = busy;
-        drop(fifo);
-        if busy {
+        let posting = self.fifo.lock().wait();
+        if posting {
             self.idle.wait_for_completion();
         }
     }
 
-    /// Posts what is done, in order, after `news`; whether it was full. One poster at a time, or order would be lost between the lock and
-    /// the CQ.
+    /// Posts what is done, in order, after `news`; whether it was full.
     ///
     /// If the head waits for its memory, `watch` is called before that is looked at once more.
     fn run(
         &self,
-        news: impl FnOnce(&mut Progress),
+        news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>),
         watch: impl Fn(),
         mut post: impl FnMut(&Wr, WcStatus),
     ) -> bool {
-        let mut full = false;
         let mut fifo = self.fifo.lock();
-        news(&mut fifo.progress);
-        if fifo.busy {
+        news(&mut fifo);
+        if !fifo.begin() {
             return false;
         }
-        fifo.busy = true;
+        let mut full = false;
+        let mut watched = false;
         loop {
-            let progress = fifo.progress;
-            let Some(head) = fifo.ring.front() else { break };
-            if head.is_only_held(&progress) {
-                watch();
-            }
-            if !head.is_done(&progress) {
-                break;
-            }
-            full |= fifo.ring.is_full();
-            let Some(entry) = fifo.ring.pop() else { break };
-            self.len.store(fifo.ring.len(), Relaxed);
-            if entry.hold.by_reference {
-                self.shared.fetch_sub(1, Relaxed);
-            }
-            let status = match entry.failed {
-                Some(status) => status,
-                None if fifo.broken => WcStatus::WrFlushErr,
-                None => WcStatus::Success,
-            };
-            fifo.broken |= status != WcStatus::Success;
-            if entry.wr.signalled || status != WcStatus::Success {
-                drop(fifo);
-                post(&entry.wr, status);
-                fifo = self.fifo.lock();
+            let was_full = fifo.queue.is_full();
+            let next = fifo.next(watched);
+            watched = matches!(next, Next::Watch);
+            match next {
+                Next::Watch => watch(),
+                Next::Left(item, status) => {
+                    full |= was_full;
+                    self.len.store(fifo.queue.len(), Relaxed);
+                    if item.by_reference {
+                        self.shared.fetch_sub(1, Relaxed);
+                    }
+                    if let Some(status) = status {
+                        drop(fifo);
+                        post(&item.request.wr, status);
+                        fifo = self.fifo.lock();
+                    }
+                }
+                Next::Leave { wake, quiet } => {
+                    if wake {
+                        self.idle.complete_all();
+                    }
+                    if quiet {
+                        self.quiet.store(true, Release);
+                    }
+                    return full;
+                }
             }
         }
-        fifo.busy = false;
-        if fifo.awaited {
-            self.idle.complete_all();
-        }
-        if fifo.ring.is_empty() && !fifo.broken {
-            self.quiet.store(true, Release);
-        }
-        full
     }
 }
 
@@ -320,7 +282,7 @@ impl QpObj {
     }
 
     /// As [`Self::retire`], after `news`; whether the FIFO was full.
-    fn retire_after(&self, news: impl FnOnce(&mut Progress)) -> bool {
+    fn retire_after(&self, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
         self.stream.retire.run(
             news,
             || *self.stream.releases.qp.lock() = Some(ARef::from(self)),
@@ -331,13 +293,13 @@ impl QpObj {
     /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`, and nothing since.
     pub(super) fn retire_upto(&self, upto: u64, sk: &SockView) {
         let next = sk.sent().next;
-        self.retire_after(|progress| progress.handed(upto, next));
+        self.retire_after(|fifo| fifo.handed(upto, next));
     }
 
     /// As [`Self::retire`], now that TCP has `sent` so much.
     fn retire_acked(&self, sent: Sent) {
         // The owner of the token has seen it full, or will see it as it is now.
-        if self.retire_after(|progress| progress.sent(sent)) {
+        if self.retire_after(|fifo| fifo.sent(sent)) {
             self.wake_mover(Wake::Unblock);
         }
     }

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The states of a queue pair: the verbs' state machine, and the phase posters look at.
+//! The states of a queue pair: the verbs' state machine, and the phase that posters look at.
 
 use super::Qp;
 use crate::driver::QpObj;
 use crate::kapi::sync::smp_mb;
-use iwarp::qp_fsm::{
-    self,
-    Actions,
-    Event,
-    Facts,
-    State, //
+use iwarp::{
+    qp_fsm::{
+        self,
+        Actions,
+        Event,
+        Facts,
+        State, //
+    },
+    qp_phase,
 };
 use kernel::{
     prelude::*,
@@ -20,35 +23,7 @@ use kernel::{
     },
 };
 
-/// How far a queue pair has come; it only goes forward, but for [`Qp::retreat`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Phase {
-    /// Not connected yet.
-    Idle,
-    /// Work requests may be posted, and wait for the stream.
-    Connecting,
-    /// The stream is up.
-    Rts,
-    /// The peer is gone, which matters to the next one who posts.
-    Alone,
-    /// The stream is being torn down.
-    Terminating,
-    /// The stream is dead: what is posted is flushed.
-    Error,
-}
-
-impl Phase {
-    fn from_word(word: u32) -> Self {
-        match word {
-            0 => Self::Idle,
-            1 => Self::Connecting,
-            2 => Self::Rts,
-            3 => Self::Alone,
-            4 => Self::Terminating,
-            _ => Self::Error,
-        }
-    }
-}
+pub(crate) use iwarp::qp_phase::Phase;
 
 impl Qp {
     /// The phase. Any context.
@@ -59,24 +34,27 @@ impl Qp {
     /// Goes forward to `to`; returns whether it was behind. Any context; a full barrier in any
     /// case.
     pub(crate) fn advance(&self, to: Phase) -> bool {
-        let mut now = self.phase.load(Relaxed);
-        loop {
-            if Phase::from_word(now) >= to {
-                smp_mb();
-                return false;
-            }
-            match self.phase.cmpxchg(now, to as u32, Full) {
-                Ok(_) => return true,
-                Err(other) => now = other,
-            }
+        let moved = self.move_phase(|word| qp_phase::advance(word, to));
+        if !moved {
+            smp_mb();
         }
+        moved
     }
 
     /// Back from waiting to the start, unless something else has happened.
     pub(crate) fn retreat(&self) {
-        let _ = self
-            .phase
-            .cmpxchg(Phase::Connecting as u32, Phase::Idle as u32, Full);
+        self.move_phase(qp_phase::retreat);
+    }
+
+    fn move_phase(&self, f: impl Fn(u32) -> Option<u32>) -> bool {
+        let mut now = self.phase.load(Relaxed);
+        while let Some(next) = f(now) {
+            match self.phase.cmpxchg(now, next, Full) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
     }
 
     /// The state the verbs know.

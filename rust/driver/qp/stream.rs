@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     pub(super) sent: Atomic<u64>,
     /// The last turn ended for want of memory.
     pub(super) starved: Atomic<bool>,
-    /// Flushes that are due; who makes it 1 does them.
+    /// The claim of the flush: the word of `iwarp::flush_claim`.
     pub(super) flushes: Atomic<u32>,
     /// The next work request to be flushed is the first that the peer was not there for.
     unreachable: Atomic<bool>,

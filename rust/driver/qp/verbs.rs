@@ -106,7 +106,7 @@ pub(crate) fn create(
         pair <- crate::new_spinlock_irq!(None, "siw_qp_pair"),
         path <- crate::new_spinlock_irq!(QpPath::default(), "siw_qp_path"),
         fsm <- crate::new_spinlock_irq!(State::Idle, "siw_qp_state"),
-        phase: Atomic::new(Phase::Idle as u32),
+        phase: Atomic::new(Phase::Idle.word()),
         access: Atomic::new(0),
         strict: Atomic::new(false),
         depths: Atomic::new(0),

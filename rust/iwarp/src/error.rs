@@ -134,7 +134,7 @@ pub enum QpEvent {
 }
 
 /// Status of a work completion, as the verbs name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WcStatus {
     /// `IB_WC_SUCCESS`.
     Success,

@@ -31,11 +31,14 @@
 
 pub mod access;
 pub mod att;
+pub mod completions;
 pub mod crc32c;
 pub mod error;
+pub mod flush_claim;
 pub mod mpa;
 pub mod pair;
 pub mod qp_fsm;
+pub mod qp_phase;
 pub mod read_credits;
 pub mod retire;
 pub mod stag;

@@ -10,7 +10,7 @@
 //! those before it are (RFC 5040 5.5, rule 15).
 
 /// How to tell what the peer has acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Highest sequence number: the first unacknowledged byte is not before the one that was next
     /// when the request had been handed over.
@@ -40,7 +40,7 @@ impl Sent {
 ///
 /// Positions have 64 bits; what TCP's sequence numbers, which wrap, are asked for is only how far
 /// apart they are. That is right also if it is not looked at for a long time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
     rule: Rule,
     handed: u64,

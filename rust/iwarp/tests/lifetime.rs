@@ -4,14 +4,20 @@
 //! whoever owns the transmit token, completed in order by whoever finds the head of the FIFO done,
 //! flushed when the queue pair dies.
 //!
-//! The token is the real one, `iwarp::tx_owner`. What is around it is the protocol of
-//! `rust/driver/qp` (kick, tx, retire, flush, state) with its data left out: one step of an actor is
-//! one access to shared memory, or what is done under one lock. All orders of steps are tried.
+//! The machines are the real ones: the transmit token (`tx_owner`), the phase (`qp_phase`), the FIFO
+//! (`completions`) and the claim of the flush (`flush_claim`). Around them are the actors of
+//! `rust/driver/qp` without their data: one step of an actor is one access to shared memory, or what
+//! is done under one lock. All orders of steps are tried.
 //! Always: at most one owner, completions in the order of posting, each work request once, no
 //! success behind a failure. Who ends the queue pair leaves when all that was posted by then has
 //! completed, whatever posters do meanwhile. In the end: all that was posted has completed, and if
 //! nobody killed the queue pair, with success.
 
+use iwarp::completions::{Fifo, Item, Next, Queue, Request};
+use iwarp::error::WcStatus;
+use iwarp::flush_claim;
+use iwarp::qp_phase::{advance, Phase, Posted};
+use iwarp::retire::{Rule, Sent};
 use iwarp::tx_owner::{
     is_stopping, kick, leave, phase as token, stop, take, Action, Leave, Phase as Token, Step,
     Wake, INITIAL,
@@ -21,45 +27,89 @@ use std::collections::HashSet;
 /// Most work requests of a scenario.
 const MAX: usize = 4;
 
-/// `qp::state::Phase`, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Phase {
-    Rts,
-    Terminating,
-    Error,
+/// A work request, by its number, and whether TCP still refers to its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Wr {
+    id: u8,
+    held: bool,
 }
 
-/// A work request in the retire FIFO.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Entry {
-    encoded: bool,
-    reading: bool,
-    failed: bool,
+impl Request for Wr {
+    fn is_signalled(&self) -> bool {
+        true
+    }
+
+    fn is_held(&self) -> bool {
+        self.held
+    }
 }
 
-/// What the actors share. Work requests are numbered as they are posted: those up to `retired` have
-/// left the FIFO, those up to `taken` are in it, the rest is in the SQ.
+/// The memory of the FIFO: each work request has a place of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Slots {
+    items: [Option<Item<Wr>>; MAX],
+}
+
+impl Slots {
+    const EMPTY: Self = Self { items: [None; MAX] };
+
+    fn push(&mut self, id: u8) {
+        self.items[usize::from(id)] = Some(Item::new(Wr { id, held: false }));
+    }
+
+    fn get(&mut self, id: u8) -> Option<&mut Item<Wr>> {
+        self.items[usize::from(id)].as_mut()
+    }
+
+    /// That of the oldest whose memory is referred to.
+    fn held(&mut self) -> Option<&mut bool> {
+        let items = self.items.iter_mut().flatten();
+        items.map(|item| &mut item.request.held).find(|held| **held)
+    }
+
+    fn len(&self) -> usize {
+        self.items.iter().flatten().count()
+    }
+}
+
+impl Queue for Slots {
+    type Request = Wr;
+
+    fn front(&self) -> Option<&Item<Wr>> {
+        self.items.iter().flatten().next()
+    }
+
+    fn pop(&mut self) -> Option<Item<Wr>> {
+        self.items.iter_mut().find_map(Option::take)
+    }
+
+    fn for_each(&mut self, f: impl FnMut(&mut Item<Wr>)) {
+        self.items.iter_mut().flatten().for_each(f);
+    }
+}
+
+/// What the actors share. Work requests are numbered as they are posted: those up to `taken` have been
+/// taken from the SQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shared {
     word: u32,
-    phase: Phase,
+    phase: u32,
     posted: u8,
     taken: u8,
-    retired: u8,
-    entries: [Entry; MAX],
+    fifo: Fifo<Slots>,
     /// A work request that has been taken and has to wait for a place in the ORQ.
     waiting: bool,
     /// Reads not answered: those from the first to the second of this number, of `reads`.
     orq: (u8, u8),
-    /// All that is encoded has been handed to TCP.
-    accepted: u8,
-    /// A poster of completions is at work; a failure has been posted.
-    busy: bool,
-    broken: bool,
+    /// The one who waits for the poster of completions has been woken.
+    woken: bool,
+    /// A release of memory is to be told to the mover; it was.
+    watched: bool,
+    told: bool,
     /// The transmit context is in its slot.
     slot: bool,
     space: bool,
-    flushes: u8,
+    flushes: u32,
     /// What had been posted when the queue pair was seen to be dead.
     due: u8,
     /// Somebody is receiving, or nobody may any more.
@@ -72,10 +122,25 @@ struct Shared {
     successes: u8,
 }
 
+impl Shared {
+    fn advance(&mut self, to: Phase) {
+        self.phase = advance(self.phase, to).unwrap_or(self.phase);
+    }
+
+    /// Whether the caller is the one to flush.
+    fn claim(&mut self) -> bool {
+        let (next, ours) = flush_claim::claim(self.flushes);
+        self.flushes = next;
+        ours
+    }
+}
+
 /// What each work request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     reads: [bool; MAX],
+    /// Sent by reference.
+    shared: [bool; MAX],
     bad: Option<u8>,
     ord: u8,
     /// Places in the retire FIFO.
@@ -106,6 +171,8 @@ enum At {
     Retire(After),
     RetireNext(After),
     RetirePost(After, u8, bool),
+    AwaitPoster,
+    AwaitWoken,
     /// The mover.
     Idle,
     Take,
@@ -113,6 +180,11 @@ enum At {
     /// Receives a Read Response.
     Receive,
     ReadDone,
+    /// Memory is not referred to any more, and that is told.
+    Release,
+    Released,
+    /// The program asks for the end.
+    Modify,
     /// TCP has space.
     Space,
     /// Ends the queue pair.
@@ -122,13 +194,13 @@ enum At {
     AwaitStopped,
     EnterError,
     AdvanceError(bool),
+    Mark,
     /// Flushes, if it is the first to want to.
     Claim,
     Due,
-    Mark(u8),
-    FlushSq(u8),
-    FlushPost(u8, u8),
-    Settle(u8),
+    FlushSq(u32),
+    FlushPost(u32, u8),
+    Settle(u32),
     Done,
 }
 
@@ -136,7 +208,8 @@ enum At {
 enum After {
     Owner,
     Receiver,
-    Flush(u8),
+    Mover,
+    Flush,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,6 +232,8 @@ enum Role {
     Poster(bool),
     Mover,
     Receiver,
+    Releaser,
+    Modifier,
     Space,
     Killer,
 }
@@ -169,6 +244,8 @@ impl Actor {
             Role::Poster(_) => At::Post,
             Role::Mover => At::Idle,
             Role::Receiver => At::Receive,
+            Role::Releaser => At::Release,
+            Role::Modifier => At::Modify,
             Role::Space => At::Space,
             Role::Killer => At::StopRx,
         };
@@ -208,7 +285,7 @@ impl Actor {
                 self.at = At::TakeSlot;
             }
             Action::Enqueue => {
-                s.list += 1;
+                s.list = 1;
                 self.rest(s);
             }
             Action::Again => self.at = At::TakeSlot,
@@ -233,10 +310,10 @@ impl Actor {
                 self.at = At::ReadPhase;
             }
             At::ReadPhase => {
-                self.at = match s.phase {
-                    Phase::Rts => At::Kick(Wake::Post),
-                    Phase::Error => At::Claim,
-                    Phase::Terminating => {
+                self.at = match Phase::from_word(s.phase).posted() {
+                    Posted::Transmit => At::Kick(Wake::Post),
+                    Posted::Flush => At::Claim,
+                    _ => {
                         self.rest(s);
                         return true;
                     }
@@ -253,7 +330,7 @@ impl Actor {
                 self.at = At::Look;
             }
             At::TakeSlot => self.at = At::Leave(Leave::Hold),
-            At::Look if s.phase != Phase::Rts || is_stopping(s.word) => {
+            At::Look if s.phase != Phase::Rts.word() || is_stopping(s.word) => {
                 self.at = At::GiveSlot(Leave::Hold);
             }
             At::Look if !s.space => self.at = At::GiveSlot(Leave::Space),
@@ -261,16 +338,18 @@ impl Actor {
             At::Next => self.next(plan, s),
             At::Send(id) => {
                 let read = plan.reads[usize::from(id)];
-                let entry = &mut s.entries[usize::from(id)];
+                let item = s.fifo.queue.get(id).unwrap();
                 self.budget = self.budget.saturating_sub(1);
                 if plan.bad == Some(id) {
-                    entry.failed = true;
-                    s.phase = s.phase.max(Phase::Terminating);
+                    item.failed = Some(WcStatus::LocProtErr);
+                    s.advance(Phase::Terminating);
                     self.why = Some(Leave::Hold);
                     self.at = At::Accept;
                 } else {
-                    entry.reading = read;
-                    entry.encoded = true;
+                    item.reading = read;
+                    item.end = u64::from(id) + 1;
+                    item.by_reference = plan.shared[usize::from(id)];
+                    item.request.held = item.by_reference;
                     if read {
                         s.orq.1 += 1;
                     }
@@ -278,11 +357,14 @@ impl Actor {
                 }
             }
             At::Accept => {
-                s.accepted = s.taken;
+                // All that is encoded has been handed to TCP, and acknowledged.
+                let next = u32::from(s.taken);
+                s.fifo.handed(u64::from(s.taken), next);
+                s.fifo.sent(Sent { una: next, next });
                 self.at = At::Retire(After::Owner);
             }
             // Behind a Read; its response lets us go on.
-            At::Crowded if s.taken - s.retired >= plan.limit => {
+            At::Crowded if s.fifo.queue.len() >= usize::from(plan.limit) => {
                 self.at = At::GiveSlot(Leave::Blocked);
             }
             At::Crowded => self.at = At::Look,
@@ -293,22 +375,24 @@ impl Actor {
             At::Leave(why) => self.at = At::LeaveStore(why, s.word),
             At::LeaveStore(why, seen) if seen != s.word => self.at = At::Leave(why),
             At::LeaveStore(why, seen) => self.follow(leave(seen, why), plan, s),
-            At::Retire(after) if s.busy => self.retired(after),
-            At::Retire(after) => {
-                s.busy = true;
-                self.at = At::RetireNext(after);
-            }
+            At::Retire(after) if s.fifo.begin() => self.at = At::RetireNext(after),
+            At::Retire(after) => self.retired(after),
             At::RetireNext(after) => {
-                let head = s.entries[usize::from(s.retired).min(MAX - 1)];
-                let done = head.failed || (head.encoded && s.accepted > s.retired && !head.reading);
-                if s.retired == s.taken || !done {
-                    s.busy = false;
-                    self.retired(after);
-                } else {
-                    let success = !head.failed && !s.broken;
-                    s.broken |= !success;
-                    self.at = At::RetirePost(after, s.retired, success);
-                    s.retired += 1;
+                let mut next = s.fifo.next(false);
+                if next == Next::Watch {
+                    s.watched = true;
+                    next = s.fifo.next(true);
+                }
+                match next {
+                    Next::Left(item, status) => {
+                        let success = status.unwrap() == WcStatus::Success;
+                        self.at = At::RetirePost(after, item.request.id, success);
+                    }
+                    Next::Leave { wake, .. } => {
+                        s.woken |= wake;
+                        self.retired(after);
+                    }
+                    Next::Watch => unreachable!(),
                 }
             }
             At::RetirePost(after, id, success) => {
@@ -317,14 +401,15 @@ impl Actor {
             }
             At::Idle if s.list == 0 => return false,
             At::Idle => {
-                s.list -= 1;
-                self.at = At::Take;
+                s.list = 0;
+                self.at = At::Retire(After::Mover);
             }
             At::Take => self.at = At::TakeStore(s.word),
             At::TakeStore(seen) if seen != s.word => self.at = At::Take,
             At::TakeStore(seen) => {
                 let step = take(seen);
-                assert_ne!(step.action, Action::None, "{:?}", token(seen));
+                // It may have been told of memory only.
+                assert!(step.action != Action::None || s.told, "{:?}", token(seen));
                 self.follow(step, plan, s);
             }
             At::Receive if s.rx_stopped || s.orq.0 == s.orq.1 => return false,
@@ -335,10 +420,33 @@ impl Actor {
             At::ReadDone => {
                 // The ORQ is in the order of the requests.
                 let nth = usize::from(s.orq.0);
-                let id = (0..MAX).filter(|id| plan.reads[*id]).nth(nth).unwrap();
+                let id = (0..MAX as u8)
+                    .filter(|id| plan.reads[usize::from(*id)])
+                    .nth(nth)
+                    .unwrap();
                 s.orq.0 += 1;
-                s.entries[id].reading = false;
+                if let Some(item) = s.fifo.queue.get(id) {
+                    item.reading = false;
+                }
                 self.at = At::Retire(After::Receiver);
+            }
+            At::Release => match s.fifo.queue.held() {
+                Some(held) => {
+                    *held = false;
+                    self.at = At::Released;
+                }
+                None => return false,
+            },
+            At::Released => {
+                if std::mem::take(&mut s.watched) {
+                    s.list = 1;
+                    s.told = true;
+                }
+                self.at = At::Release;
+            }
+            At::Modify => {
+                s.advance(Phase::Terminating);
+                self.rest(s);
             }
             At::Space => {
                 // With the socket locked, as the owner's last look at the space and his leave are:
@@ -363,53 +471,45 @@ impl Actor {
             }
             At::AwaitStopped if token(s.word) != Token::Stopped => return false,
             At::AwaitStopped => self.at = At::EnterError,
-            At::EnterError => {
-                s.flushes += 1;
-                self.at = At::AdvanceError(s.flushes == 1);
-            }
+            At::EnterError => self.at = At::AdvanceError(s.claim()),
             At::AdvanceError(ours) => {
                 // No poster has begun before he could see that.
                 assert!(ours, "{s:?}");
-                s.phase = Phase::Error;
+                s.advance(Phase::Error);
                 s.due = s.posted;
-                self.at = At::Due;
+                self.at = At::Mark;
             }
-            At::Claim => {
-                s.flushes += 1;
-                if s.flushes == 1 {
-                    self.at = At::Due;
-                } else {
-                    self.rest(s);
-                }
-            }
-            At::Due => self.at = At::Mark(s.flushes),
-            At::Mark(due) => {
-                for id in s.retired..s.taken {
-                    let entry = &mut s.entries[usize::from(id)];
-                    let done = entry.encoded && s.accepted > id && !entry.reading;
-                    entry.failed |= !done;
-                }
+            At::Mark => {
+                s.fifo.flush();
                 s.waiting = false;
-                self.at = At::Retire(After::Flush(due));
+                self.at = At::Retire(After::Flush);
             }
+            At::AwaitPoster if s.fifo.wait() => self.at = At::AwaitWoken,
+            At::AwaitPoster => self.at = At::Due,
+            At::AwaitWoken if !s.woken => return false,
+            At::AwaitWoken => self.at = At::Due,
+            At::Claim if s.claim() => self.at = At::Due,
+            At::Claim => self.rest(s),
+            At::Due => self.at = At::FlushSq(s.flushes),
             At::FlushSq(due) if s.taken == s.posted => self.at = At::Settle(due),
             At::FlushSq(due) => {
                 let id = s.taken;
                 s.taken += 1;
-                s.retired += 1;
                 self.at = At::FlushPost(due, id);
             }
             At::FlushPost(due, id) => {
                 self.complete(id, false, s);
                 self.at = At::FlushSq(due);
             }
-            At::Settle(due) if s.flushes == due => {
-                // So that the end of the connection can be told.
-                assert!(s.completed >= s.due, "{s:?}");
-                s.flushes = 0;
-                self.rest(s);
-            }
-            At::Settle(_) => self.at = At::Due,
+            At::Settle(due) => match flush_claim::release(s.flushes, due) {
+                Some(next) => {
+                    // So that the end of the connection can be told.
+                    assert!(s.completed >= s.due, "{s:?}");
+                    s.flushes = next;
+                    self.rest(s);
+                }
+                None => self.at = At::Due,
+            },
             At::Done => return false,
         }
         true
@@ -428,11 +528,12 @@ impl Actor {
                 self.why = Some(Leave::Idle);
                 return;
             }
-            if s.taken - s.retired >= plan.limit {
+            if s.fifo.queue.len() >= usize::from(plan.limit) {
                 self.crowded = true;
                 return;
             }
             // In the FIFO before anything of it is sent.
+            s.fifo.queue.push(s.taken);
             s.taken += 1;
         }
         let id = s.taken - 1;
@@ -452,7 +553,8 @@ impl Actor {
                 None => At::Look,
             },
             After::Receiver => At::Kick(Wake::Unblock),
-            After::Flush(due) => At::FlushSq(due),
+            After::Mover => At::Take,
+            After::Flush => At::AwaitPoster,
         };
     }
 }
@@ -462,16 +564,15 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
     let opened = kick(INITIAL, Wake::Open, true);
     let start = Shared {
         word: leave(opened.next, Leave::Idle).next,
-        phase: Phase::Rts,
+        phase: Phase::Rts.word(),
         posted: 0,
         taken: 0,
-        retired: 0,
-        entries: [Entry::default(); MAX],
+        fifo: Fifo::new(Slots::EMPTY, Rule::Hsn),
         waiting: false,
         orq: (0, 0),
-        accepted: 0,
-        busy: false,
-        broken: false,
+        woken: false,
+        watched: false,
+        told: false,
         slot: true,
         space,
         flushes: 0,
@@ -486,6 +587,9 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
     actors.push(Actor::new(Role::Mover, 0));
     if plan.reads.contains(&true) {
         actors.push(Actor::new(Role::Receiver, 0));
+    }
+    if plan.shared.contains(&true) {
+        actors.push(Actor::new(Role::Releaser, 0));
     }
     let killed = actors.iter().any(|a| a.role == Role::Killer);
     let mut seen = HashSet::new();
@@ -518,14 +622,17 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
 
 fn end(plan: &Plan, killed: bool, s: &Shared, actors: &[Actor]) {
     for actor in actors {
-        let rest = matches!(actor.at, At::Idle | At::Receive | At::Done);
+        let rest = matches!(actor.at, At::Idle | At::Receive | At::Release | At::Done);
         assert!(rest, "stuck: {s:?} {actors:?}");
     }
-    assert!(!s.busy && s.list == 0, "{s:?}");
+    assert!(s.list == 0 && { s.fifo }.begin(), "{s:?}");
     if killed {
         assert_eq!(s.completed, s.posted, "lost: {s:?} {actors:?}");
         assert_eq!(token(s.word), Token::Stopped);
-        assert_eq!((s.flushes, s.phase), (0, Phase::Error));
+        assert_eq!(
+            (s.flushes, s.phase),
+            (flush_claim::IDLE, Phase::Error.word())
+        );
     } else if let Some(bad) = plan.bad {
         // Up to the failure; the teardown does the rest.
         assert_eq!((s.successes, s.completed), (bad, bad + 1), "{s:?}");
@@ -541,6 +648,7 @@ fn end(plan: &Plan, killed: bool, s: &Shared, actors: &[Actor]) {
 
 const PLAN: Plan = Plan {
     reads: [false; MAX],
+    shared: [false; MAX],
     bad: None,
     ord: 1,
     limit: MAX as u8,
@@ -618,6 +726,29 @@ fn killed_by_a_bad_one() {
         };
         explore(plan, true, &[poster(true, 3)]);
         explore(plan, true, &[poster(true, 2), poster(true, 1), killer()]);
+    }
+}
+
+/// A program that asks for the end when it has come changes nothing.
+#[test]
+fn ended_twice() {
+    let modifier = Actor::new(Role::Modifier, 1);
+    explore(PLAN, true, &[poster(true, 2), modifier, killer()]);
+}
+
+/// The datamover posts completions when memory is released, whoever has the token, and whatever ends.
+#[test]
+fn by_reference() {
+    for shared in [
+        [true, false, false, false],
+        [true, true, false, false],
+        [false, true, true, false],
+    ] {
+        let plan = Plan { shared, ..PLAN };
+        explore(plan, true, &[poster(true, 3)]);
+        explore(plan, true, &[poster(true, 2), killer()]);
+        let reads = [false, false, true, false];
+        explore(Plan { reads, ..plan }, true, &[poster(true, 3), killer()]);
     }
 }
 

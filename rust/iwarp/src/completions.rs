@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The FIFO of send completions: work requests complete in the order in which they were posted
+//! (RFC 5040 5.5, rule 15).
+//!
+//! The machine has neither the memory of the queue, nor its lock, nor the CQ. Its caller holds the
+//! lock for each call and posts completions without it. One context at a time posts, or order would
+//! be lost between the lock and the CQ: [`Fifo::begin`] says who. It looks at the head again before
+//! it leaves, so everybody else may go.
+
+use crate::error::WcStatus;
+use crate::retire::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
+
+/// A work request, as far as its completion is concerned.
+pub trait Request {
+    /// Whether its success is told.
+    fn is_signalled(&self) -> bool;
+
+    /// Whether TCP, a queue or a device still refers to its memory.
+    fn is_held(&self) -> bool;
+}
+
+/// A work request in the FIFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Item<R> {
+    /// The work request.
+    pub request: R,
+    /// Stream position behind its last byte; `u64::MAX` as long as not all of it is encoded.
+    pub end: u64,
+    /// Its payload is handed to TCP by reference.
+    pub by_reference: bool,
+    /// It is a Read whose response is not complete.
+    pub reading: bool,
+    /// How it failed.
+    pub failed: Option<WcStatus>,
+}
+
+impl<R: Request> Item<R> {
+    /// A work request of which nothing is encoded yet.
+    pub const fn new(request: R) -> Self {
+        Self {
+            request,
+            end: u64::MAX,
+            by_reference: false,
+            reading: false,
+            failed: None,
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            end: self.end,
+            by_reference: self.by_reference,
+            reading: self.reading,
+            held: self.by_reference && self.request.is_held(),
+        }
+    }
+
+    fn is_done(&self, progress: &Progress) -> bool {
+        self.failed.is_some() || may_retire(&self.entry(), progress)
+    }
+
+    fn is_only_held(&self, progress: &Progress) -> bool {
+        self.failed.is_none() && is_only_held(&self.entry(), progress)
+    }
+}
+
+/// The memory of a FIFO.
+pub trait Queue {
+    /// The work requests in it.
+    type Request: Request;
+
+    /// The oldest item.
+    fn front(&self) -> Option<&Item<Self::Request>>;
+
+    /// Takes the oldest item.
+    fn pop(&mut self) -> Option<Item<Self::Request>>;
+
+    /// Calls `f` for every item.
+    fn for_each(&mut self, f: impl FnMut(&mut Item<Self::Request>));
+}
+
+/// What the posting context does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<R> {
+    /// Post this completion, without the lock, if there is a status; the item has left the FIFO.
+    Left(Item<R>, Option<WcStatus>),
+    /// The head waits only for its memory. Arrange for a call upon its release, then ask again with
+    /// `watched`.
+    Watch,
+    /// Nothing more is done; the context no longer posts. Whoever waits for that is to be woken.
+    Leave {
+        /// A context waits in [`Fifo::wait`].
+        wake: bool,
+        /// All that was ever in the FIFO has completed, and well.
+        quiet: bool,
+    },
+}
+
+/// The FIFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fifo<Q> {
+    /// Its items, for lookup and for adding new ones at the end.
+    pub queue: Q,
+    progress: Progress,
+    /// A work request has failed, so those behind it can only be flushed.
+    broken: bool,
+    /// A context posts.
+    posting: bool,
+    /// A context waits for the one that posts.
+    awaited: bool,
+}
+
+impl<Q: Queue> Fifo<Q> {
+    /// A FIFO over `queue`, for a new stream.
+    pub const fn new(queue: Q, rule: Rule) -> Self {
+        Self {
+            queue,
+            progress: Progress::new(rule),
+            broken: false,
+            posting: false,
+            awaited: false,
+        }
+    }
+
+    /// A new stream begins: positions count from zero again.
+    pub fn restart(&mut self, rule: Rule) {
+        self.progress = Progress::new(rule);
+        self.broken = false;
+    }
+
+    /// TCP has taken everything up to stream position `upto`; its next byte is `next`.
+    pub fn handed(&mut self, upto: u64, next: u32) {
+        self.progress.handed(upto, next);
+    }
+
+    /// What TCP has sent now.
+    pub fn sent(&mut self, sent: Sent) {
+        self.progress.sent(sent);
+    }
+
+    /// Whether the caller is to post; if so it calls [`Self::next`] until that says
+    /// [`Next::Leave`].
+    pub fn begin(&mut self) -> bool {
+        let ours = !self.posting;
+        self.posting = true;
+        ours
+    }
+
+    /// What the posting context does next. `watched`: it has just done what [`Next::Watch`] says.
+    pub fn next(&mut self, watched: bool) -> Next<Q::Request> {
+        let progress = self.progress;
+        let head = self.queue.front();
+        if !watched && head.is_some_and(|head| head.is_only_held(&progress)) {
+            return Next::Watch;
+        }
+        let done = head.is_some_and(|head| head.is_done(&progress));
+        let item = if done { self.queue.pop() } else { None };
+        match item {
+            Some(item) => {
+                let status = match item.failed {
+                    Some(status) => status,
+                    None if self.broken => WcStatus::WrFlushErr,
+                    None => WcStatus::Success,
+                };
+                self.broken |= status != WcStatus::Success;
+                let told = item.request.is_signalled() || status != WcStatus::Success;
+                Next::Left(item, told.then_some(status))
+            }
+            None => {
+                self.posting = false;
+                Next::Leave {
+                    wake: core::mem::take(&mut self.awaited),
+                    quiet: self.queue.front().is_none() && !self.broken,
+                }
+            }
+        }
+    }
+
+    /// Whatever is not done fails with a flush. The stream must have been stopped.
+    pub fn flush(&mut self) {
+        let progress = self.progress;
+        self.queue.for_each(|item| {
+            if !item.is_done(&progress) {
+                item.failed = Some(WcStatus::WrFlushErr);
+            }
+        });
+    }
+
+    /// Whether the caller has to wait for the posting context, which will be told to wake it. One
+    /// caller at a time.
+    pub fn wait(&mut self) -> bool {
+        self.awaited = self.posting;
+        self.posting
+    }
+}
