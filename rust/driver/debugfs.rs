@@ -7,7 +7,7 @@ use super::{
     QpObj, //
 };
 use crate::kapi::rdma::ObjTable;
-use iwarp::access::Kind;
+use iwarp::mem::access::Kind;
 use kernel::{
     debugfs::{
         Dir,

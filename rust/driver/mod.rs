@@ -67,7 +67,7 @@ use crate::kapi::{
         WorkQueue, //
     },
 };
-use iwarp::stag::{
+use iwarp::mem::stag::{
     Stag,
     StagGenerator, //
 };

@@ -5,7 +5,7 @@
 use super::DeviceRef;
 use crate::kapi::rdma::Setting;
 use iwarp::mpa::Revision;
-use iwarp::retire::Rule;
+use iwarp::qp::delivery::Rule;
 use kernel::prelude::*;
 
 /// Of a device, or of the module for the devices to come. A connection stays with those it began with.

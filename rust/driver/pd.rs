@@ -10,7 +10,7 @@ use super::{
     },
     IbDevice, //
 };
-use iwarp::access::PdId;
+use iwarp::mem::access::PdId;
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //

@@ -31,7 +31,7 @@ use crate::kapi::{
     },
     sync::SpinLockIrq,
 };
-use iwarp::access::PdId;
+use iwarp::mem::access::PdId;
 use kernel::prelude::*;
 
 struct Queue {

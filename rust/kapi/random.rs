@@ -8,7 +8,7 @@ use crate::kapi::bindings::{
     self,
     siphash_key_t, //
 };
-use iwarp::stag::Secret;
+use iwarp::mem::stag::Secret;
 
 /// Fills `buf` with random bytes. Any context.
 pub(crate) fn fill(buf: &mut [u8]) {

@@ -25,7 +25,7 @@ use crate::kapi::{
 use iwarp::{
     error::MpaError,
     mpa::{Config, Established, Initiator, Reply, Responder, Rtr, RtrSet, MAX_FRAME},
-    qp_fsm::Event,
+    qp::fsm::Event,
 };
 use kernel::{prelude::*, sync::Arc};
 

@@ -10,7 +10,7 @@ use crate::kapi::{
 use iwarp::{
     error::{MpaError, TermCode},
     mpa::{Initiator, Negotiated, Reply, Request, Responder, MAX_FRAME},
-    stream_tx::{Message, TxStream},
+    tx::{Message, TxStream},
     wire::{mpa::MIN_MULPDU, rdmap::MAX_HEADER, terminate::Terminate},
 };
 use kernel::prelude::*;

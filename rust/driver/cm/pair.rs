@@ -3,7 +3,7 @@
 //! Connecting without a connection manager: what stands behind `modify_qp` to RTR with an address vector.
 //!
 //! A [`Pair`] is a QP's wait for the one other QP that its program named. By a rule that both ends can
-//! compute (`iwarp::pair::connects`) one of them connects and the other one listens, at [`PORT`] of the
+//! compute (`iwarp::cm::pair::connects`) one of them connects and the other one listens, at [`PORT`] of the
 //! address that its source GID is. Neither knows when the other one gets to RTR: the one that connects
 //! tries again until it is let in. Each try is an [`Endpoint`] that has no QP yet; the one that succeeds
 //! gets it and from then on is like any other, except that iw_cm is told nothing, because it knows
@@ -40,9 +40,9 @@ use crate::{
 };
 use core::ops::Range;
 use iwarp::{
+    cm::pair::{connects, Fit, Hello},
     mpa::{Config, Established, Initiator, Responder, Revision, RtrSet, MAX_FRAME},
-    pair::{connects, Fit, Hello},
-    qp_fsm::Event,
+    qp::fsm::Event,
 };
 use kernel::{
     new_mutex,

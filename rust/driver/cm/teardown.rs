@@ -25,7 +25,7 @@ use crate::kapi::{
     net::{Shutdown, TcpState},
     rdma::{CmEvent, CmId},
 };
-use iwarp::qp_fsm::Event;
+use iwarp::qp::fsm::Event;
 use kernel::{prelude::*, sync::Arc, time::Msecs};
 
 /// How long a graceful end waits for the peer to acknowledge all.

@@ -3,7 +3,7 @@
 //! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is too much at once.
 //!
 //! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is over and there is more to send it goes to
-//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::tx_share`); those of a [`tenant`] share what one gets.
+//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::qp::fairness`); those of a [`tenant`] share what one gets.
 //! A QP that waits for space is not queued at all. Work that is queued for a CPU that goes offline is done by others.
 
 mod tenant;

@@ -3,7 +3,7 @@
 //! Who shares the datamovers: the users who have queue pairs, and the kernel.
 //!
 //! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single one
-//! would get (`iwarp::tx_share`): more queue pairs do not make more of the bandwidth.
+//! would get (`iwarp::qp::fairness`): more queue pairs do not make more of the bandwidth.
 
 use super::by_cpu;
 use crate::kapi::sync::Atomic;

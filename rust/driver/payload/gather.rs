@@ -11,8 +11,8 @@
 use super::{List, Sgl, MAX_SGE};
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::TxBuf;
-use iwarp::access::{AccessError, Need};
-use iwarp::stream_tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
+use iwarp::mem::access::{AccessError, Need};
+use iwarp::tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
 use kernel::page::PAGE_SIZE;
 
 /// What became of an FPDU.

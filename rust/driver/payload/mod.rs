@@ -14,8 +14,8 @@ pub(crate) use gather::{encode, encode_shared, Encoded};
 use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::driver::QpObj;
 use crate::kapi::rdma::Sge;
-use iwarp::access::{Access, AccessError, Need, PdId};
-use iwarp::stag::Stag;
+use iwarp::mem::access::{Access, AccessError, Need, PdId};
+use iwarp::mem::stag::Stag;
 
 /// Most elements of a list, as libsiw has it.
 pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;

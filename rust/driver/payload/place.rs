@@ -6,7 +6,7 @@
 
 use super::{List, Sgl};
 use crate::kapi::net::Skb;
-use iwarp::access::{AccessError, Need};
+use iwarp::mem::access::{AccessError, Need};
 
 impl Sgl {
     /// Places a whole message in `list`, which it fits in: `len` bytes of `skb` from `off` on.

@@ -12,7 +12,7 @@ use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
 use iwarp::error::WcStatus;
-use iwarp::flush_claim;
+use iwarp::qp::flush;
 use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 
 /// How often whoever flushes the queues of a program begins anew because the program has posted more.
@@ -55,7 +55,7 @@ impl QpObj {
     fn claim_flush(&self) -> bool {
         let mut now = self.stream.flushes.load(Relaxed);
         loop {
-            let (next, ours) = flush_claim::claim(now);
+            let (next, ours) = flush::claim(now);
             match self.stream.flushes.cmpxchg(now, next, Full) {
                 Ok(_) => return ours,
                 Err(other) => now = other,
@@ -69,7 +69,7 @@ impl QpObj {
             let seen = self.stream.flushes.load(Acquire);
             self.flush_all();
             let mut now = seen;
-            while let Some(next) = flush_claim::release(now, seen) {
+            while let Some(next) = flush::release(now, seen) {
                 match self.stream.flushes.cmpxchg(now, next, Full) {
                     Ok(_) => return,
                     Err(other) => now = other,
@@ -77,7 +77,7 @@ impl QpObj {
             }
             // A program that never stops ringing gets no more of our time. The reaper finds what it has posted.
             if self.is_user() && round >= ROUNDS {
-                self.stream.flushes.store(flush_claim::IDLE, Release);
+                self.stream.flushes.store(flush::IDLE, Release);
                 return;
             }
         }

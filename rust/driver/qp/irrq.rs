@@ -5,7 +5,7 @@
 use super::ring::Ring;
 use crate::driver::tpt::entry::MemRef;
 use iwarp::error::{Error, Result};
-use iwarp::read_credits::ReadCredits;
+use iwarp::qp::credits::ReadCredits;
 use iwarp::wire::rdmap::ReadRequest;
 
 /// A Read Request of the peer.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who transmits: taking and giving back the token of `iwarp::tx_owner`, and where the owner gets a locked socket from.
+//! Who transmits: taking and giving back the token of `iwarp::qp::owner`, and where the owner gets a locked socket from.
 //!
 //! A user's doorbell and the arrival of a Read Request are served on the spot; that of an ACK that makes send space if no process owns the
 //! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
-//! a user who posts small messages one after the other are served by a timer (`iwarp::tx_gather`).
+//! a user who posts small messages one after the other are served by a timer (`iwarp::qp::coalesce`).
 
 use super::tx::{TxCtx, Wire};
 use crate::driver::stats::Counter;
@@ -15,10 +15,10 @@ use crate::kapi::net::{RxSock, SockView, TxSock};
 use crate::kapi::sync::{smp_mb, SpinLockIrq};
 use crate::kapi::timer::OnTimer;
 use crate::new_spinlock_irq;
-use iwarp::qp_phase::Posted;
-use iwarp::tx_gather;
-use iwarp::tx_owner::{self, Action, Leave, Wake};
-use iwarp::tx_share::Share;
+use iwarp::qp::coalesce;
+use iwarp::qp::fairness::Share;
+use iwarp::qp::owner::{self, Action, Leave, Wake};
+use iwarp::qp::phase::Posted;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 
@@ -104,7 +104,7 @@ impl QpObj {
     fn kick_later(&self) {
         let action = self
             .stream
-            .step(|word| tx_owner::kick(word, Wake::Post, false));
+            .step(|word| owner::kick(word, Wake::Post, false));
         if let Action::Enqueue = action {
             *self.stream.later.target().qp.lock() = Some(QpRef::from(self));
             self.stream.later.start(LATER);
@@ -164,7 +164,7 @@ impl QpObj {
         if self.stream.starved.xchg(false, Full) {
             context::msleep(1);
         }
-        if let Action::Run = self.stream.step(tx_owner::take) {
+        if let Action::Run = self.stream.step(owner::take) {
             self.stats.inc(Counter::MoverRuns);
             self.run_in_process(Turn::new(Reason::Mover, TURN));
         }
@@ -178,7 +178,7 @@ impl QpObj {
 
     /// Offers to transmit (`direct`) or asks for a datamover; `true` if the caller now owns the transmit side.
     fn try_own(&self, wake: Wake, direct: bool) -> bool {
-        match self.stream.step(|word| tx_owner::kick(word, wake, direct)) {
+        match self.stream.step(|word| owner::kick(word, wake, direct)) {
             Action::Run => true,
             Action::Enqueue => {
                 if let Wake::Space = wake {
@@ -287,7 +287,7 @@ impl QpObj {
             Reason::Later => true,
             Reason::Mover | Reason::Space | Reason::Other => return,
         };
-        let gathers = tx.gather.ended(tx_gather::Turn {
+        let gathers = tx.gather.ended(coalesce::Turn {
             later,
             requests: tx.taken.wrapping_sub(taken),
             bytes: tx.accepted().wrapping_sub(sent) as usize,
@@ -332,7 +332,7 @@ impl QpObj {
 
     /// Gives the token back; `true` if it is still ours, because somebody has left a note.
     fn release(&self, why: Leave) -> bool {
-        match self.stream.step(|word| tx_owner::leave(word, why)) {
+        match self.stream.step(|word| owner::leave(word, why)) {
             Action::Again => true,
             Action::Enqueue => {
                 self.enqueue_mover(self.stream.home.load(Relaxed));
@@ -384,7 +384,7 @@ impl OnTimer for Later {
     fn on_timer(&self) {
         let qp = self.qp.lock().take();
         let Some(qp) = qp else { return };
-        if let Action::Run = qp.stream.step(tx_owner::take) {
+        if let Action::Run = qp.stream.step(owner::take) {
             qp.run_in_atomic(Turn::new(Reason::Later, SHORT_TURN));
         }
     }

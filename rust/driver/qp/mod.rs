@@ -42,15 +42,15 @@ use crate::kapi::{
     }, //
 };
 use iwarp::{
-    access::{
+    mem::access::{
         Access,
         Consumer,
         Need,
         PdId,
         Rights, //
     },
-    qp_fsm::State,
-    stag::Stag, //
+    mem::stag::Stag, //
+    qp::fsm::State,
 };
 use kernel::{
     prelude::*,
@@ -97,7 +97,7 @@ pub(crate) struct Qp {
     /// The verbs' state.
     #[pin]
     fsm: SpinLockIrq<State>,
-    /// The word of `iwarp::qp_phase`.
+    /// The word of `iwarp::qp::phase`.
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,

@@ -8,9 +8,9 @@
 use super::ring::Ring;
 use crate::driver::tpt::entry::MemRef;
 use iwarp::error::WcStatus;
-use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::stag::Stag;
-use iwarp::stream_rx::ReadExpect;
+use iwarp::mem::stag::Stag;
+use iwarp::qp::credits::{Gate, ReadCredits};
+use iwarp::rx::ReadExpect;
 use iwarp::wire::ddp::QN_READ;
 use iwarp::wire::terminate::Terminate;
 use kernel::prelude::*;

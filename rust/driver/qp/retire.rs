@@ -3,7 +3,7 @@
 //! Retirement: work requests of the SQ complete in the order they were posted.
 //!
 //! Every work request taken from the SQ gets an entry, in order, before anything of it is sent (but for one that is alone, see `tx`). The
-//! head leaves, and posts its CQE if it is signalled or failed, once `iwarp::retire` says so: when TCP has accepted its last byte, or the
+//! head leaves, and posts its CQE if it is signalled or failed, once `iwarp::qp::delivery` says so: when TCP has accepted its last byte, or the
 //! peer has acknowledged that if it is sent by reference and nothing here refers to its memory any more, and when the response of a Read is in place. Later ones wait behind it: the
 //! completion of a Send tells the consumer that the Reads before it are done as well (RFC 5040 5.5, rule 15).
 //!
@@ -16,10 +16,10 @@ use crate::driver::{QpObj, QpRef};
 use crate::kapi::net::{Mark, OnRelease, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::{kapi::trace, new_spinlock_irq};
-use iwarp::completions::{self, Fifo, Item, Next};
 use iwarp::error::WcStatus;
-use iwarp::retire::{Rule, Sent};
-use iwarp::tx_owner::Wake;
+use iwarp::qp::completions::{self, Fifo, Item, Next};
+use iwarp::qp::delivery::{Rule, Sent};
+use iwarp::qp::owner::Wake;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Relaxed, Release};

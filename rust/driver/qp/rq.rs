@@ -23,7 +23,7 @@ use crate::{
         sync::SpinLockIrq, //
     },
 };
-use iwarp::access::PdId;
+use iwarp::mem::access::PdId;
 use kernel::prelude::*;
 
 /// How many bytes the first `num` elements of a list span; `None` if they are more than it can

@@ -34,7 +34,7 @@ use crate::{
 };
 use iwarp::{
     error::WcStatus,
-    stag::Stag, //
+    mem::stag::Stag, //
 };
 use kernel::{
     prelude::*,

@@ -6,14 +6,14 @@ use super::Qp;
 use crate::driver::QpObj;
 use crate::kapi::sync::smp_mb;
 use iwarp::{
-    qp_fsm::{
+    qp::fsm::{
         self,
         Actions,
         Event,
         Facts,
         State, //
     },
-    qp_phase,
+    qp::phase,
 };
 use kernel::{
     prelude::*,
@@ -23,7 +23,7 @@ use kernel::{
     },
 };
 
-pub(crate) use iwarp::qp_phase::Phase;
+pub(crate) use iwarp::qp::phase::Phase;
 
 impl Qp {
     /// The phase. Any context.
@@ -34,7 +34,7 @@ impl Qp {
     /// Goes forward to `to`; returns whether it was behind. Any context; a full barrier in any
     /// case.
     pub(crate) fn advance(&self, to: Phase) -> bool {
-        let moved = self.move_phase(|word| qp_phase::advance(word, to));
+        let moved = self.move_phase(|word| phase::advance(word, to));
         if !moved {
             smp_mb();
         }
@@ -43,7 +43,7 @@ impl Qp {
 
     /// Back from waiting to the start, unless something else has happened.
     pub(crate) fn retreat(&self) {
-        self.move_phase(qp_phase::retreat);
+        self.move_phase(phase::retreat);
     }
 
     fn move_phase(&self, f: impl Fn(u32) -> Option<u32>) -> bool {
@@ -79,7 +79,7 @@ impl QpObj {
             connected: to_come || self.link.lock().is_some(),
         };
         let mut state = self.fsm.lock();
-        let (next, actions) = qp_fsm::step(*state, event, facts).map_err(|_| EINVAL)?;
+        let (next, actions) = fsm::step(*state, event, facts).map_err(|_| EINVAL)?;
         *state = next;
         Ok(actions)
     }

@@ -3,7 +3,7 @@
 //! The data path of one QP: what it consists of, how it starts, how it fails, how it is stopped.
 //!
 //! Transmit and receive each have one owner at a time, and the owner has the state to himself: it lies in a slot and is taken out for the
-//! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::tx_owner`). No lock is
+//! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::qp::owner`). No lock is
 //! held across a call into TCP, because TCP calls us back from inside our own sends.
 
 use super::irrq::{Irrq, Request};
@@ -26,9 +26,9 @@ use crate::kapi::{context, trace};
 use crate::new_spinlock_irq;
 use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
 use iwarp::mpa::{Negotiated, Rtr};
-use iwarp::qp_fsm;
-use iwarp::stream_rx::RxConfig;
-use iwarp::tx_owner::{self, Action};
+use iwarp::qp::fsm;
+use iwarp::qp::owner::{self, Action};
+use iwarp::rx::RxConfig;
 use iwarp::wire::mpa::{RtrKind, RtrSet};
 use iwarp::wire::terminate::Terminate;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -66,7 +66,7 @@ pub(crate) enum Cause {
 /// The data path of a QP.
 #[pin_data]
 pub(crate) struct Stream {
-    /// Who transmits: the word of `iwarp::tx_owner`.
+    /// Who transmits: the word of `iwarp::qp::owner`.
     owner: Atomic<u32>,
     /// An owner that was asked to give up has done so.
     #[pin]
@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     pub(super) sent: Atomic<u64>,
     /// The last turn ended for want of memory.
     pub(super) starved: Atomic<bool>,
-    /// The claim of the flush: the word of `iwarp::flush_claim`.
+    /// The claim of the flush: the word of `iwarp::qp::flush`.
     pub(super) flushes: Atomic<u32>,
     /// The next work request to be flushed is the first that the peer was not there for.
     unreachable: Atomic<bool>,
@@ -115,7 +115,7 @@ impl Stream {
     /// The data path of a QP whose SQ has `sq_size` elements, not connected yet. Sleeps.
     pub(crate) fn new(sq_size: u32, mover: Arc<Mover>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            owner: Atomic::new(tx_owner::INITIAL),
+            owner: Atomic::new(owner::INITIAL),
             given_up <- Completion::new(),
             tx: Slot::new(),
             rx: Slot::new(),
@@ -147,8 +147,8 @@ impl Stream {
     }
 
     /// Who transmits; for debugfs.
-    pub(crate) fn owner(&self) -> tx_owner::Phase {
-        tx_owner::phase(self.owner.load(Relaxed))
+    pub(crate) fn owner(&self) -> owner::Phase {
+        owner::phase(self.owner.load(Relaxed))
     }
 
     /// Turns begun, bytes sent, and the CPU whose datamover goes on; for debugfs.
@@ -173,7 +173,7 @@ impl Stream {
     ///
     /// The exchange is a full barrier also when the word stays as it is: what the caller did before is then seen by the owner, who looks
     /// once more before he leaves.
-    pub(super) fn step(&self, f: impl Fn(u32) -> tx_owner::Step) -> Action {
+    pub(super) fn step(&self, f: impl Fn(u32) -> owner::Step) -> Action {
         let mut now = self.owner.load(Relaxed);
         loop {
             let step = f(now);
@@ -186,7 +186,7 @@ impl Stream {
 
     /// Whether the transmit owner is asked to give up.
     pub(super) fn tx_stopping(&self) -> bool {
-        tx_owner::is_stopping(self.owner.load(Relaxed))
+        owner::is_stopping(self.owner.load(Relaxed))
     }
 
     pub(super) fn rx_stopped(&self) -> bool {
@@ -303,25 +303,25 @@ impl QpObj {
         }
         let (step, event, term, how) = match cause {
             Cause::Local(error) => (
-                qp_fsm::Event::TerminateDue,
+                fsm::Event::TerminateDue,
                 error.qp_event(),
                 error.terminate().map(Terminate::bare),
                 Teardown::Terminate,
             ),
             Cause::Stream { error, term } => (
-                qp_fsm::Event::TerminateDue,
+                fsm::Event::TerminateDue,
                 error.qp_event(),
                 term,
                 Teardown::Terminate,
             ),
             Cause::PeerTerminate(_) => (
-                qp_fsm::Event::PeerTerminate,
+                fsm::Event::PeerTerminate,
                 Event::None,
                 None,
                 Teardown::Terminate,
             ),
             Cause::Lost(error) => (
-                qp_fsm::Event::LlpLost,
+                fsm::Event::LlpLost,
                 Event::None,
                 None,
                 Teardown::Abort(error),
@@ -359,7 +359,7 @@ impl QpObj {
 
     /// Stops transmitting: when it returns nobody is sending, and nobody will begin. Sleeps.
     pub(crate) fn stop_tx(&self) {
-        if let Action::Wait = self.stream.step(tx_owner::stop) {
+        if let Action::Wait = self.stream.step(owner::stop) {
             // Owners never wait for the network, so this is short.
             self.stream.given_up.wait_for_completion();
         }

@@ -49,7 +49,7 @@ use crate::{
 };
 use iwarp::{
     error::TermCode,
-    qp_fsm::{
+    qp::fsm::{
         Actions,
         Event,
         State, //

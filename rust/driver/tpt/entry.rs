@@ -16,7 +16,7 @@ use crate::kapi::{
     },
 };
 use iwarp::{
-    access::{
+    mem::access::{
         self,
         Access,
         AccessError,
@@ -25,7 +25,7 @@ use iwarp::{
         Region,
         Rights, //
     },
-    stag::Stag, //
+    mem::stag::Stag, //
 };
 use kernel::prelude::*;
 

@@ -24,14 +24,14 @@ use crate::{
     },
 };
 use iwarp::{
-    access::{
+    mem::access::{
         self,
         AccessError,
         FastReg,
         PdId,
         Rights, //
     },
-    stag::Stag, //
+    mem::stag::Stag, //
 };
 use kernel::{
     page::PAGE_SIZE,

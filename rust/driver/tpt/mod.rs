@@ -25,14 +25,14 @@ use entry::{
 };
 use fast_reg::RegWr;
 use iwarp::{
-    access::{
+    mem::access::{
         self,
         Access,
         AccessError,
         Invalidate,
         PdId, //
     },
-    stag::Stag, //
+    mem::stag::Stag, //
 };
 use kernel::{
     prelude::*,

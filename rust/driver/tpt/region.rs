@@ -34,12 +34,12 @@ use crate::{
     },
 };
 use iwarp::{
-    access::{
+    mem::access::{
         Kind,
         PdId,
         Rights, //
     },
-    stag::Stag, //
+    mem::stag::Stag, //
 };
 use kernel::{
     page::PAGE_SIZE,

@@ -6,8 +6,8 @@
 //! An [`Error`] says what was broken. The mappings are total, so no caller invents a code of its
 //! own.
 
-use super::access::{AccessError, AccessOp};
-use super::wire::terminate as term;
+use crate::mem::access::{AccessError, AccessOp};
+use crate::wire::terminate as term;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -50,7 +50,7 @@ pub enum Error {
     WriteStag,
     /// A Write is longer than a message can be.
     WriteBounds,
-    /// A check of [`super::access`] failed.
+    /// A check of [`crate::mem::access`] failed.
     Access {
         /// The rule that was broken.
         error: AccessError,

@@ -8,9 +8,6 @@
 //! tested on the host with Cargo and compiled into the kernel module, where a panic is a crash. So
 //! every function is total: whatever a peer or a user program sends ends in a value or an
 //! [`error::Error`].
-//!
-//! Paths inside the crate are relative (`super::`), so it can also be included as a module of
-//! another crate.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -29,22 +26,12 @@
     )
 )]
 
-pub mod access;
-pub mod att;
-pub mod completions;
+pub mod cm;
 pub mod crc32c;
 pub mod error;
-pub mod flush_claim;
+pub mod mem;
 pub mod mpa;
-pub mod pair;
-pub mod qp_fsm;
-pub mod qp_phase;
-pub mod read_credits;
-pub mod retire;
-pub mod stag;
-pub mod stream_rx;
-pub mod stream_tx;
-pub mod tx_gather;
-pub mod tx_owner;
-pub mod tx_share;
+pub mod qp;
+pub mod rx;
+pub mod tx;
 pub mod wire;

@@ -5,12 +5,12 @@
 mod common;
 
 use common::{region, Rng, BASE, PD, QP};
-use iwarp::access::{
+use iwarp::error::{QpEvent, WcStatus};
+use iwarp::mem::access::{
     check, check_fast_reg, check_invalidate, Access, AccessError, AccessOp, Consumer, FastReg,
     Invalidate, Kind, Need, PdId, Region, Rights,
 };
-use iwarp::error::{QpEvent, WcStatus};
-use iwarp::stag::Stag;
+use iwarp::mem::stag::Stag;
 
 const LEN: u64 = 0x1000;
 const NEEDS: [Need; 5] = [

@@ -4,8 +4,8 @@
 //! whoever owns the transmit token, completed in order by whoever finds the head of the FIFO done,
 //! flushed when the queue pair dies.
 //!
-//! The machines are the real ones: the transmit token (`tx_owner`), the phase (`qp_phase`), the FIFO
-//! (`completions`) and the claim of the flush (`flush_claim`). Around them are the actors of
+//! The machines are the real ones: the transmit token (`qp::owner`), the phase (`qp::phase`), the FIFO
+//! (`qp::completions`) and the claim of the flush (`qp::flush`). Around them are the actors of
 //! `rust/driver/qp` without their data: one step of an actor is one access to shared memory, or what
 //! is done under one lock. All orders of steps are tried.
 //! Always: at most one owner, completions in the order of posting, each work request once, no
@@ -13,15 +13,15 @@
 //! completed, whatever posters do meanwhile. In the end: all that was posted has completed, and if
 //! nobody killed the queue pair, with success.
 
-use iwarp::completions::{Fifo, Item, Next, Queue, Request};
 use iwarp::error::WcStatus;
-use iwarp::flush_claim;
-use iwarp::qp_phase::{advance, Phase, Posted};
-use iwarp::retire::{Rule, Sent};
-use iwarp::tx_owner::{
+use iwarp::qp::completions::{Fifo, Item, Next, Queue, Request};
+use iwarp::qp::delivery::{Rule, Sent};
+use iwarp::qp::flush;
+use iwarp::qp::owner::{
     is_stopping, kick, leave, phase as token, stop, take, Action, Leave, Phase as Token, Step,
     Wake, INITIAL,
 };
+use iwarp::qp::phase::{advance, Phase, Posted};
 use std::collections::HashSet;
 
 /// Most work requests of a scenario.
@@ -129,7 +129,7 @@ impl Shared {
 
     /// Whether the caller is the one to flush.
     fn claim(&mut self) -> bool {
-        let (next, ours) = flush_claim::claim(self.flushes);
+        let (next, ours) = flush::claim(self.flushes);
         self.flushes = next;
         ours
     }
@@ -501,7 +501,7 @@ impl Actor {
                 self.complete(id, false, s);
                 self.at = At::FlushSq(due);
             }
-            At::Settle(due) => match flush_claim::release(s.flushes, due) {
+            At::Settle(due) => match flush::release(s.flushes, due) {
                 Some(next) => {
                     // So that the end of the connection can be told.
                     assert!(s.completed >= s.due, "{s:?}");
@@ -629,10 +629,7 @@ fn end(plan: &Plan, killed: bool, s: &Shared, actors: &[Actor]) {
     if killed {
         assert_eq!(s.completed, s.posted, "lost: {s:?} {actors:?}");
         assert_eq!(token(s.word), Token::Stopped);
-        assert_eq!(
-            (s.flushes, s.phase),
-            (flush_claim::IDLE, Phase::Error.word())
-        );
+        assert_eq!((s.flushes, s.phase), (flush::IDLE, Phase::Error.word()));
     } else if let Some(bad) = plan.bad {
         // Up to the failure; the teardown does the rest.
         assert_eq!((s.successes, s.completed), (bad, bad + 1), "{s:?}");

@@ -6,10 +6,10 @@
 mod common;
 
 use common::{crc32c, region, Receiver, BASE};
-use iwarp::access::{AccessError, AccessOp, Rights};
 use iwarp::error::{Error, TermCode};
-use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, Need, ReadExpect};
+use iwarp::mem::access::{AccessError, AccessOp, Rights};
+use iwarp::mem::stag::Stag;
+use iwarp::rx::{Event, Need, ReadExpect};
 use iwarp::wire::ddp::{Tagged, Untagged};
 use iwarp::wire::mpa::RtrSet;
 use iwarp::wire::rdmap::{Header, ReadRequest};

@@ -6,10 +6,10 @@ mod common;
 
 use common::{header, region, send, unmark, Receiver, Rng, BASE};
 use iwarp::error::TermCode;
+use iwarp::mem::stag::Stag;
 use iwarp::mpa::rtr_message;
-use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, ReadExpect};
-use iwarp::stream_tx::{max_payload, message_cost, Message, TxStream};
+use iwarp::rx::{Event, ReadExpect};
+use iwarp::tx::{max_payload, message_cost, Message, TxStream};
 use iwarp::wire::mpa::{mulpdu, RtrKind, RtrSet};
 use iwarp::wire::rdmap::{ReadRequest, SEND_HEADER, TAGGED_HEADER};
 use iwarp::wire::terminate::Terminate;

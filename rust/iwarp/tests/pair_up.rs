@@ -5,7 +5,7 @@
 mod common;
 
 use common::Rng;
-use iwarp::pair::{connects, Fit, Hello};
+use iwarp::cm::pair::{connects, Fit, Hello};
 
 const A: Hello = Hello {
     qpn: 0x11,

@@ -5,10 +5,10 @@
 mod common;
 
 use common::Rng;
-use iwarp::att::{Layout, Place};
 use iwarp::error::Error;
-use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::stag::{Secret, Stag, StagGenerator};
+use iwarp::mem::layout::{Layout, Place};
+use iwarp::mem::stag::{Secret, Stag, StagGenerator};
+use iwarp::qp::credits::{Gate, ReadCredits};
 
 /// Every byte of a region, found by walking through its pages.
 fn walk(size: u64, first: u64, len: u64) -> Vec<(usize, usize)> {

@@ -6,10 +6,10 @@ mod common;
 
 use common::{tags, Boot, Rng};
 use iwarp::error::Error;
-use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
-use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::retire::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
-use iwarp::stag::{Secret, Stag, StagGenerator};
+use iwarp::mem::stag::{Secret, Stag, StagGenerator};
+use iwarp::qp::credits::{Gate, ReadCredits};
+use iwarp::qp::delivery::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
+use iwarp::qp::fsm::{step, Actions, Event, Facts, Invalid, State};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -237,8 +237,8 @@ fn worked_example() {
         assert_eq!(may_retire(&second, &progress), second_done, "{queued}");
     }
     // 40 bytes of a Write are 60 in the stream; 4500 in packets of 1400 are 4580.
-    assert_eq!(iwarp::stream_tx::message_cost(16, 40, 1400), 60);
-    assert_eq!(iwarp::stream_tx::message_cost(16, 4500, 1414), 4580);
+    assert_eq!(iwarp::tx::message_cost(16, 40, 1400), 60);
+    assert_eq!(iwarp::tx::message_cost(16, 4500, 1414), 4580);
 }
 
 #[test]

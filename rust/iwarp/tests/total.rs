@@ -7,15 +7,15 @@
 mod common;
 
 use common::{crc32c, header, region, send, Receiver, Rng, BASE};
-use iwarp::access::{
+use iwarp::error::{Error, MpaError, TermCode};
+use iwarp::mem::access::{
     check, check_invalidate, Access, AccessError, AccessOp, Consumer, Kind, Need, PdId, Region,
     Rights,
 };
-use iwarp::error::{Error, MpaError, TermCode};
+use iwarp::mem::stag::Stag;
 use iwarp::mpa::{Config, Initiator, Responder, Revision, RtrSet, MAX_FRAME};
-use iwarp::stag::Stag;
-use iwarp::stream_rx::ReadExpect;
-use iwarp::stream_tx::{max_payload, message_cost, Message, TxStream};
+use iwarp::rx::ReadExpect;
+use iwarp::tx::{max_payload, message_cost, Message, TxStream};
 use iwarp::wire::mpa::{mulpdu, Enhanced, Frame};
 use iwarp::wire::rdmap::{Header, Preamble, ReadRequest};
 use iwarp::wire::terminate::{DdpCopy, Terminate};
@@ -94,7 +94,7 @@ fn feed(rng: &mut Rng, rx: &mut Receiver, stream: &[u8]) {
         let mut peer = Receiver::new(true, RtrSet::NONE);
         peer.feed(&bytes);
         assert_eq!(peer.error, None);
-        assert_eq!(peer.events, [iwarp::stream_rx::Event::Terminate(term)]);
+        assert_eq!(peer.events, [iwarp::rx::Event::Terminate(term)]);
     }
 }
 

@@ -6,8 +6,8 @@ mod common;
 
 use common::{crc32c, send};
 use iwarp::error::{Error, MpaError, TermCode};
-use iwarp::stag::Stag;
-use iwarp::stream_tx::{Message, TxStream};
+use iwarp::mem::stag::Stag;
+use iwarp::tx::{Message, TxStream};
 use iwarp::wire::ddp::{Control, Tagged, Untagged};
 use iwarp::wire::mpa::{self, emit_frame, Enhanced, Frame, FrameKind, RtrKind, RtrSet};
 use iwarp::wire::rdmap::{Header, Opcode, ReadRequest};
@@ -265,7 +265,7 @@ fn crc_of_iscsi() {
     assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
     assert_eq!(
-        iwarp::stream_tx::crc_to_wire(0x8a91_36aa),
+        iwarp::tx::crc_to_wire(0x8a91_36aa),
         [0xaa, 0x36, 0x91, 0x8a]
     );
 }

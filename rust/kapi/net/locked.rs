@@ -17,7 +17,7 @@ use core::{
     ops::Deref,
     ptr::null_mut, //
 };
-use iwarp::retire::Sent;
+use iwarp::qp::delivery::Sent;
 use kernel::{
     ffi,
     prelude::*, //

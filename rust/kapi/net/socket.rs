@@ -31,7 +31,7 @@ use core::{
         NonNull, //
     },
 };
-use iwarp::retire::Sent;
+use iwarp::qp::delivery::Sent;
 use kernel::{
     error::to_result,
     ffi, new_work,

@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 
-use iwarp::att::Layout;
+use iwarp::mem::layout::Layout;
 use kernel::{
     ffi,
     prelude::*, //

@@ -13,7 +13,7 @@ use core::ptr::{
 };
 
 use crate::kapi::sync::Atomic;
-use iwarp::att::Layout;
+use iwarp::mem::layout::Layout;
 use kernel::{
     error::from_err_ptr,
     page::{

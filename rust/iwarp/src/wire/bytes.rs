@@ -2,7 +2,7 @@
 
 //! Copying and cursors over byte slices, without indexing.
 
-use super::super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Copies `bytes` to `buffer` from `at` on and returns where they end; `None`, and nothing is copied,
 /// if they do not fit.

@@ -2,8 +2,8 @@
 
 //! MPA: the start-up frames (RFC 5044 7.1.1, RFC 6581 6 and 9) and the sizes of FPDUs (RFC 5044 4).
 
-use super::super::error::{Error, MpaError, Result};
 use super::bytes::{Reader, Writer};
+use crate::error::{Error, MpaError, Result};
 
 /// Key of a Request Frame.
 pub const KEY_REQ: [u8; 16] = *b"MPA ID Req Frame";

@@ -3,12 +3,12 @@
 //! RDMAP messages (RFC 5040 4) and the whole header of an FPDU, from the MPA length field to the
 //! payload.
 
-use super::super::error::{Error, Result};
-use super::super::stag::Stag;
 use super::bytes::{Reader, Writer};
 use super::ddp::{self, Control, Tagged, Untagged};
 use super::mpa;
 use super::terminate::{self, Terminate};
+use crate::error::{Error, Result};
+use crate::mem::stag::Stag;
 
 /// RV, the version of RDMAP.
 pub const VERSION: u8 = 1;

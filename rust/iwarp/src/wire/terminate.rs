@@ -3,10 +3,10 @@
 //! The Terminate header (RFC 5040 4.8) and the codes of all layers (RFC 5040 4.8, RFC 5041 7.2, RFC
 //! 5044 8, RFC 6581 8).
 
-use super::super::error::{Result, TermCode};
 use super::bytes::{put_at, Reader, Writer};
 use super::ddp::{self, Control, Tagged, Untagged};
 use super::rdmap::{self, Opcode, ReadRequest};
+use crate::error::{Result, TermCode};
 
 /// Layer RDMAP.
 pub const LAYER_RDMAP: u8 = 0;

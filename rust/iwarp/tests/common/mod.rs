@@ -4,11 +4,11 @@
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
-use iwarp::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region, Rights};
 use iwarp::error::{Error, Result};
-use iwarp::stag::{Secret, Stag, StagGenerator};
-use iwarp::stream_rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
-use iwarp::stream_tx::{Fpdu, Message, TxMessage, TxStream};
+use iwarp::mem::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region, Rights};
+use iwarp::mem::stag::{Secret, Stag, StagGenerator};
+use iwarp::rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
+use iwarp::tx::{Fpdu, Message, TxMessage, TxStream};
 use iwarp::wire::mpa::RtrSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -168,12 +168,12 @@ pub const BASE: u64 = 0x1_0000;
 pub fn region(len: u64) -> Region {
     Region {
         stag: Stag::new(0x1234, 0x56).unwrap(),
-        kind: iwarp::access::Kind::Mr,
+        kind: iwarp::mem::access::Kind::Mr,
         valid: true,
         pd: PD,
-        rights: iwarp::access::Rights::LOCAL_WRITE
-            .union(iwarp::access::Rights::REMOTE_WRITE)
-            .union(iwarp::access::Rights::REMOTE_READ),
+        rights: iwarp::mem::access::Rights::LOCAL_WRITE
+            .union(iwarp::mem::access::Rights::REMOTE_WRITE)
+            .union(iwarp::mem::access::Rights::REMOTE_READ),
         base: BASE,
         len,
         bound_qp: None,

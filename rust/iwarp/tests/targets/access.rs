@@ -3,11 +3,11 @@
 //! Access checks against the list of rules, with numbers that do not overflow.
 
 use super::Input;
-use iwarp::access::{
+use iwarp::mem::access::{
     check, check_fast_reg, check_invalidate, Access, AccessError, Consumer, FastReg, Invalidate,
     Kind, Need, PdId, Region, Rights,
 };
-use iwarp::stag::Stag;
+use iwarp::mem::stag::Stag;
 
 const KINDS: [Kind; 5] = [Kind::Mr, Kind::FastMr, Kind::DmaMr, Kind::Mw1, Kind::Mw2];
 const NEEDS: [Need; 5] = [

@@ -5,9 +5,9 @@
 use super::common::{region, send_fpdu, Receiver, Rng, BASE};
 use super::Input;
 use iwarp::error::TermCode;
-use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, ReadExpect};
-use iwarp::stream_tx::{Message, TxStream};
+use iwarp::mem::stag::Stag;
+use iwarp::rx::{Event, ReadExpect};
+use iwarp::tx::{Message, TxStream};
 use iwarp::wire::mpa::mulpdu;
 use iwarp::wire::rdmap::ReadRequest;
 use iwarp::wire::terminate::Terminate;

@@ -5,10 +5,10 @@
 
 use super::Input;
 use iwarp::error::Error;
-use iwarp::qp_fsm::{step, Actions, Event, Facts, Invalid, State};
-use iwarp::read_credits::{Gate, ReadCredits};
-use iwarp::retire::{may_retire, Entry, Progress, Rule, Sent};
-use iwarp::tx_owner::{self, Action, Leave, Phase, Wake};
+use iwarp::qp::credits::{Gate, ReadCredits};
+use iwarp::qp::delivery::{may_retire, Entry, Progress, Rule, Sent};
+use iwarp::qp::fsm::{step, Actions, Event, Facts, Invalid, State};
+use iwarp::qp::owner::{self, Action, Leave, Phase, Wake};
 use std::collections::VecDeque;
 
 /// A posted work request.
@@ -72,7 +72,7 @@ pub fn run(data: &[u8]) {
         sent: u64::from(start),
         acked: u64::from(start),
         progress,
-        word: tx_owner::INITIAL,
+        word: owner::INITIAL,
         queued: 0,
     };
     while !input.is_empty() {
@@ -151,7 +151,7 @@ impl Sim {
     }
 
     fn kick(&mut self, wake: Wake, direct: bool) {
-        let step = tx_owner::kick(self.word, wake, direct);
+        let step = owner::kick(self.word, wake, direct);
         self.word = step.next;
         match step.action {
             Action::Run => self.own(Leave::Idle),
@@ -167,7 +167,7 @@ impl Sim {
             return;
         }
         self.queued -= 1;
-        let step = tx_owner::take(self.word);
+        let step = owner::take(self.word);
         self.word = step.next;
         match step.action {
             Action::Run => self.own(if more { Leave::Budget } else { Leave::Space }),
@@ -179,7 +179,7 @@ impl Sim {
     fn own(&mut self, why: Leave) {
         let blocked = self.send();
         let why = if blocked { Leave::Blocked } else { why };
-        let step = tx_owner::leave(self.word, why);
+        let step = owner::leave(self.word, why);
         self.word = step.next;
         match step.action {
             Action::Enqueue => self.queued += 1,
@@ -269,10 +269,10 @@ impl Sim {
 
     /// Ends all sending; nobody owns the transmit side between two operations.
     fn stop(&mut self) {
-        let step = tx_owner::stop(self.word);
+        let step = owner::stop(self.word);
         self.word = step.next;
         assert_eq!(step.action, Action::Stopped);
-        assert_eq!(tx_owner::phase(self.word), Phase::Stopped);
+        assert_eq!(owner::phase(self.word), Phase::Stopped);
         // A mover that has it on its list finds nothing to do.
         self.run(false);
     }
@@ -388,7 +388,7 @@ impl Sim {
 
     fn check(&self) {
         assert!(self.queued <= 1);
-        let phase = tx_owner::phase(self.word);
+        let phase = owner::phase(self.word);
         assert!(!matches!(phase, Phase::Direct | Phase::Running));
         assert_eq!(phase == Phase::Queued, self.queued == 1);
         assert!(self.credits.outstanding() <= self.ord);

@@ -6,11 +6,11 @@
 use super::common::{crc32c, region, Receiver, BASE};
 use super::messages::Sent;
 use super::{pieces, Input};
-use iwarp::access::{AccessError, AccessOp, Rights};
 use iwarp::error::Error;
-use iwarp::stag::Stag;
-use iwarp::stream_rx::{Event, ReadExpect};
-use iwarp::stream_tx::TxStream;
+use iwarp::mem::access::{AccessError, AccessOp, Rights};
+use iwarp::mem::stag::Stag;
+use iwarp::rx::{Event, ReadExpect};
+use iwarp::tx::TxStream;
 use iwarp::wire::mpa::RtrSet;
 use iwarp::wire::rdmap::ReadRequest;
 use iwarp::wire::terminate::Terminate;

@@ -5,7 +5,7 @@
 use super::common::{unmark, Receiver};
 use super::messages::Sent;
 use super::{pieces, Input};
-use iwarp::stream_tx::TxStream;
+use iwarp::tx::TxStream;
 use iwarp::wire::mpa::RtrSet;
 
 pub fn run(data: &[u8]) {

@@ -4,7 +4,7 @@
 
 use super::Input;
 use iwarp::error::{Error, TermCode};
-use iwarp::stag::Stag;
+use iwarp::mem::stag::Stag;
 use iwarp::wire::rdmap::ReadRequest;
 use iwarp::wire::terminate::Terminate;
 

@@ -5,8 +5,8 @@
 
 use super::Input;
 use iwarp::error::{Error, MpaError};
-use iwarp::stag::Stag;
-use iwarp::stream_tx::{max_payload, message_cost};
+use iwarp::mem::stag::Stag;
+use iwarp::tx::{max_payload, message_cost};
 use iwarp::wire::ddp::{Tagged, Untagged};
 use iwarp::wire::mpa::{
     emit_frame, fpdu_len, mulpdu, pad, Enhanced, Frame, FrameKind, RtrKind, RtrSet, MAX_ULPDU,

@@ -2,9 +2,11 @@
 
 //! What takes four thousand million messages to get to.
 
-use super::super::stream_tx::{Message, TxStream};
-use super::super::wire::ddp::{Untagged, QN_READ, QN_SEND};
 use super::*;
+use crate::mem::stag::Stag;
+use crate::wire::rdmap::{Header, ReadRequest};
+use crate::tx::{Message, TxStream};
+use crate::wire::ddp::{Untagged, QN_READ, QN_SEND};
 
 /// A whole FPDU without payload.
 fn feed(rx: &mut RxMachine, header: Header) -> Result<Event> {

@@ -6,14 +6,14 @@
 //! to TCP, and then tells with [`TxMessage::commit`] and [`TxStream::sent`] that it went. So a stop
 //! for lack of space needs no undoing.
 
-use super::stag::Stag;
-use super::wire::bytes::put_at;
-use super::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
-use super::wire::mpa::{self, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
-use super::wire::rdmap::{
+use crate::mem::stag::Stag;
+use crate::wire::bytes::put_at;
+use crate::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
+use crate::wire::mpa::{self, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
+use crate::wire::rdmap::{
     Opcode, ReadRequest, Start, READ_REQUEST_HEADER, SEND_HEADER, TAGGED_HEADER,
 };
-use super::wire::terminate::Terminate;
+use crate::wire::terminate::Terminate;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

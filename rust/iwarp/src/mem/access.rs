@@ -6,8 +6,8 @@
 //! 7.1, RFC 5040 7.2 and 8.1.1). The order is fixed, so that a given mistake always gets the same
 //! answer: entry exists, valid, kind, protection domain, key, bounds, rights.
 
-use super::error::Error;
-use super::stag::Stag;
+use crate::error::Error;
+use crate::mem::stag::Stag;
 
 /// Access rights, with the bit values of `enum ib_access_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@
 //! it leaves, so everybody else may go.
 
 use crate::error::WcStatus;
-use crate::retire::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
+use crate::qp::delivery::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
 
 /// A work request, as far as its completion is concerned.
 pub trait Request {

@@ -2,12 +2,12 @@
 
 //! The Terminate that answers an error (RFC 5040 4.8 and 7.1).
 
-use super::super::access::AccessOp;
-use super::super::error::Error;
-use super::super::wire::mpa::LENGTH_LEN;
-use super::super::wire::rdmap::{Header, Opcode, Preamble};
-use super::super::wire::terminate::{DdpCopy, Terminate};
 use super::{RxMachine, FIRST_STEP};
+use crate::error::Error;
+use crate::mem::access::AccessOp;
+use crate::wire::mpa::LENGTH_LEN;
+use crate::wire::rdmap::{Header, Opcode, Preamble};
+use crate::wire::terminate::{DdpCopy, Terminate};
 
 impl RxMachine {
     /// The Terminate that `error` asks for, with the headers of the current FPDU where they belong;

@@ -6,7 +6,7 @@
 //! tried. Always: at most one owner. In the end: nothing is left to send, unless sending was
 //! stopped, and then it really was.
 
-use iwarp::tx_owner::{
+use iwarp::qp::owner::{
     is_stopping, kick, leave, phase, stop, take, Action, Leave, Phase, Step, Wake, INITIAL,
 };
 use std::collections::HashSet;

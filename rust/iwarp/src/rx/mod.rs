@@ -9,28 +9,56 @@
 //! every segment with payload and before its first byte is placed:
 //! - first segment of a Send: a receive buffer, or [`Error::NoBuffer`]; every segment: room in it,
 //!   or [`Error::TooLong`];
-//! - Write and Read Response: [`super::access::check`] over the whole segment;
-//! - Read Request, at [`Event::ReadRequest`]: a free slot and [`super::access::check`];
-//! - Send with Invalidate, at [`Event::Send`]: [`super::access::check_invalidate`].
+//! - Write and Read Response: [`crate::mem::access::check`] over the whole segment;
+//! - Read Request, at [`Event::ReadRequest`]: a free slot and [`crate::mem::access::check`];
+//! - Send with Invalidate, at [`Event::Send`]: [`crate::mem::access::check_invalidate`].
 //!
 //! After the first error the stream is dead: later bytes are dropped silently (RFC 5041 7.1).
 
 mod judge;
+mod message;
 mod report;
+mod segment;
 #[cfg(test)]
 mod tests;
 
-use super::error::{Error, Result};
-use super::stag::Stag;
-use super::stream_tx::crc_to_wire;
-use super::wire::bytes::{put_at, Reader};
-use super::wire::ddp::Tagged;
-use super::wire::mpa::{self, RtrSet, CRC_LEN};
-use super::wire::rdmap::{
-    Header, Opcode, Preamble, ReadRequest, MAX_HEADER, SEND_HEADER, SEND_HEADER_LEN, TAGGED_HEADER,
+use self::{
+    judge::judge_preamble,
+    message::Progress, //
 };
-use super::wire::terminate::Terminate;
-use judge::judge_preamble;
+use crate::{
+    error::{
+        Error,
+        Result, //
+    },
+    tx::crc_to_wire,
+    wire::{
+        bytes::{
+            put_at,
+            Reader, //
+        },
+        mpa::{
+            self,
+            RtrSet,
+            CRC_LEN, //
+        },
+        rdmap::{
+            Opcode,
+            Preamble,
+            MAX_HEADER,
+            SEND_HEADER,
+            SEND_HEADER_LEN,
+            TAGGED_HEADER, //
+        }, //
+    }, //
+};
+
+pub use self::segment::{
+    Event,
+    Kind,
+    ReadExpect,
+    Segment, //
+};
 
 /// What was agreed in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,90 +84,6 @@ pub enum Need {
     Stopped,
 }
 
-/// What a segment is part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A Send, with the STag to invalidate.
-    Send(Option<Stag>),
-    /// An RDMA Write, and where this part of it goes.
-    Write(Tagged),
-    /// A Read Request.
-    ReadRequest,
-    /// A Read Response, and where this part of it goes.
-    ReadResponse(Tagged),
-    /// A Terminate.
-    Terminate,
-}
-
-/// A segment whose header has come in and has passed the checks of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// What it is part of.
-    pub kind: Kind,
-    opcode: Opcode,
-    /// Payload bytes.
-    pub len: u16,
-    /// Payload bytes of the message before this segment.
-    pub offset: u32,
-    /// It begins a message.
-    pub first: bool,
-    /// It ends a message.
-    pub last: bool,
-    /// It is a zero-length Send that stands for "ready to receive": it takes no receive buffer and
-    /// is not shown to the ULP.
-    pub rtr: bool,
-}
-
-/// The oldest outstanding Read, which a Read Response must answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadExpect {
-    /// STag of the sink.
-    pub stag: Stag,
-    /// Offset of the sink.
-    pub to: u64,
-    /// Bytes that were asked for.
-    pub len: u32,
-}
-
-/// What a complete FPDU, its CRC found good, means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// More segments of the message follow.
-    Partial,
-    /// A Write is complete.
-    Write {
-        /// Bytes of the whole message.
-        len: u32,
-    },
-    /// A Send is complete.
-    Send {
-        /// Bytes of the whole message.
-        len: u32,
-        /// With solicited event.
-        se: bool,
-        /// STag to invalidate before the completion is shown.
-        inv: Option<Stag>,
-        /// Its MSN.
-        msn: u32,
-    },
-    /// The peer wants to read.
-    ReadRequest {
-        /// Its MSN, to be named if the request fails later.
-        msn: u32,
-        /// What it wants.
-        request: ReadRequest,
-    },
-    /// The oldest outstanding Read is done.
-    ReadResponse {
-        /// Bytes of the whole message.
-        len: u32,
-    },
-    /// The peer has given up; nothing else will come.
-    Terminate(Terminate),
-    /// The zero-length Send that lets a responder start.
-    Rtr,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Header,
@@ -147,16 +91,6 @@ enum Phase {
     Trailer,
     Finish,
     Stopped,
-}
-
-/// A message some segments of which have come in. Tagged and untagged messages have one each:
-/// segments of the one may stand between those of the other, as C siw sends and takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Progress {
-    opcode: Opcode,
-    done: u32,
-    /// Of a Send the one to invalidate, of a Write the one that is written to.
-    stag: Option<Stag>,
 }
 
 /// The receiver of one stream.
@@ -500,72 +434,6 @@ impl RxMachine {
         self.have = 0;
         self.want = FIRST_STEP;
         Ok(event)
-    }
-
-    /// Counts the segment into the message it belongs to.
-    #[inline]
-    fn complete(&mut self) -> Result<Event> {
-        let Segment { opcode, last, .. } = self.segment;
-        let len = self
-            .segment
-            .offset
-            .saturating_add(u32::from(self.segment.len));
-        let partial = |stag| {
-            Some(Progress {
-                opcode,
-                done: len,
-                stag,
-            })
-        };
-        Ok(match self.segment.kind {
-            Kind::Send(inv) if !last => {
-                self.send = partial(inv);
-                Event::Partial
-            }
-            Kind::Send(inv) => {
-                let msn = self.send_msn;
-                self.send_msn = msn.wrapping_add(1);
-                self.send = None;
-                if self.segment.rtr {
-                    return Ok(Event::Rtr);
-                }
-                let se = matches!(opcode, Opcode::SendSe | Opcode::SendSeInv);
-                Event::Send { len, se, inv, msn }
-            }
-            Kind::Write(tagged) if !last => {
-                let known = self.tagged.and_then(|progress| progress.stag);
-                let named = (self.segment.len != 0).then_some(tagged.stag);
-                self.tagged = partial(known.or(named));
-                Event::Partial
-            }
-            Kind::Write(_) => {
-                self.tagged = None;
-                Event::Write { len }
-            }
-            Kind::ReadResponse(_) if !last => {
-                self.tagged = partial(None);
-                Event::Partial
-            }
-            Kind::ReadResponse(_) => {
-                self.tagged = None;
-                Event::ReadResponse { len }
-            }
-            Kind::ReadRequest => {
-                let msn = self.read_msn;
-                self.read_msn = msn.wrapping_add(1);
-                match Header::parse(self.header_bytes())? {
-                    (_, Header::ReadRequest(_, request)) => Event::ReadRequest { msn, request },
-                    _ => return Err(Error::State),
-                }
-            }
-            Kind::Terminate => {
-                self.phase = Phase::Stopped;
-                match Header::parse(self.header_bytes())? {
-                    (_, Header::Terminate(_, term)) => Event::Terminate(term),
-                    _ => return Err(Error::State),
-                }
-            }
-        })
     }
 
     #[inline]
