@@ -11,7 +11,7 @@ use super::{
         Count,
         Counted, //
     },
-    qp::stream::Cause,
+    qp::end::Cause,
     stats::Counter,
     CqObj,
     CqRef,

@@ -14,11 +14,11 @@
 //! 5. [`qp::sq::Sq`]'s producer lock
 //! 6. the outbound read queue
 //! 7. the inbound read queue, [`qp::rq::Rq`], [`srq::Srq`]
-//! 8. the retire FIFO
+//! 8. the FIFO of send completions
 //! 9. [`tpt::entry::Entry`]: the gate, then the shadow page list
 //! 10. [`cq::Cq`]'s ring
 //! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover`, a timer of
-//!     `qp::kick` and `qp::retire::Releases` have to do
+//!     `qp::tx::sched` and `qp::completions::Releases` have to do
 //!
 //! Our upcalls take iw_cm's spinlock of a connection inside of 2 and 3; iw_cm does not hold it when it calls us.
 //!
@@ -37,7 +37,6 @@ pub(crate) mod debugfs;
 pub(crate) mod device;
 pub(crate) mod link;
 pub(crate) mod params;
-pub(crate) mod payload;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;

@@ -12,7 +12,7 @@
 //! What of this the peer can hold up is a state of the endpoint, with a deadline.
 
 use super::super::{
-    qp::{state::Phase, terminate::Progress},
+    qp::{end::terminate::Progress, state::Phase},
     stats::Counter,
     Siw,
 };

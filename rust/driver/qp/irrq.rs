@@ -2,7 +2,7 @@
 
 //! Inbound Read Request Queue: Reads of the peer that are to be answered, at most IRD of them.
 
-use super::ring::Ring;
+use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
 use iwarp::error::{Error, Result};
 use iwarp::qp::credits::ReadCredits;

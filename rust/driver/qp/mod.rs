@@ -2,20 +2,18 @@
 
 //! Queue pairs.
 
-pub(crate) mod flush;
-pub(crate) mod irrq;
-pub(crate) mod kick;
-pub(crate) mod orq;
-mod reaper;
-pub(crate) mod retire;
-mod ring;
+mod completions;
+pub(crate) mod end;
+mod fifo;
+mod irrq;
+mod orq;
 pub(crate) mod rq;
-pub(crate) mod rx;
+mod rx;
+mod sgl;
 pub(crate) mod sq;
 pub(crate) mod state;
 pub(crate) mod stream;
-pub(crate) mod terminate;
-pub(crate) mod tx;
+mod tx;
 pub(crate) mod verbs;
 
 use super::{

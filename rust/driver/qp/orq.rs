@@ -5,7 +5,7 @@
 //! An entry is made before its Read Request is handed to TCP, as the response may arrive before the call returns. Responses come in the
 //! order of the requests (RFC 5040 5.5, rule 20), so only the head is ever looked at.
 
-use super::ring::Ring;
+use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
 use iwarp::error::WcStatus;
 use iwarp::mem::stag::Stag;

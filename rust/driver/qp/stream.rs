@@ -6,27 +6,23 @@
 //! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::qp::owner`). No lock is
 //! held across a call into TCP, because TCP calls us back from inside our own sends.
 
+use super::completions::{Releases, SendCompletions};
+use super::end::Reaper;
 use super::irrq::{Irrq, Request};
-use super::kick::Later;
 use super::orq::Orq;
-use super::reaper::Reaper;
-use super::retire::{Releases, Retire};
 use super::rx::RxCtx;
 use super::state::Phase;
+use super::tx::sched::Later;
 use super::tx::TxCtx;
-use crate::driver::cm::{Endpoint, Teardown};
+use crate::driver::cm::Endpoint;
 use crate::driver::datamover::Mover;
-use crate::driver::stats::Counter;
 use crate::driver::QpObj;
+use crate::kapi::context;
 use crate::kapi::net::LockedSock;
-use crate::kapi::rdma::QpEvent;
 use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
 use crate::kapi::timer::Timer;
-use crate::kapi::{context, trace};
 use crate::new_spinlock_irq;
-use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
 use iwarp::mpa::{Negotiated, Rtr};
-use iwarp::qp::fsm;
 use iwarp::qp::owner::{self, Action};
 use iwarp::rx::RxConfig;
 use iwarp::wire::mpa::{RtrKind, RtrSet};
@@ -48,21 +44,6 @@ pub(crate) struct StreamParams {
     pub(crate) rtr: Rtr,
 }
 
-/// Why a stream ends before its time.
-pub(crate) enum Cause {
-    /// A work request of the SQ could not be done.
-    Local(IwarpError),
-    /// The peer broke a rule, or named memory it may not touch.
-    Stream {
-        error: IwarpError,
-        term: Option<Terminate>,
-    },
-    /// The peer has sent a Terminate.
-    PeerTerminate(Terminate),
-    /// TCP has lost the connection.
-    Lost(Error),
-}
-
 /// The data path of a QP.
 #[pin_data]
 pub(crate) struct Stream {
@@ -73,7 +54,7 @@ pub(crate) struct Stream {
     pub(super) given_up: Completion,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
-    rx_stopped: Atomic<u32>,
+    pub(super) rx_stopped: Atomic<u32>,
     /// A datamover is to go on receiving.
     pub(super) rx_due: Atomic<bool>,
     #[pin]
@@ -83,7 +64,7 @@ pub(crate) struct Stream {
     /// Requests in the IRRQ, to look at without its lock. Only a hint: whoever adds one wakes the owner afterwards.
     requests: Atomic<u32>,
     #[pin]
-    pub(super) retire: Retire,
+    pub(super) completions: SendCompletions,
     /// Who is told that memory sent by reference is released.
     pub(super) releases: Arc<Releases>,
     /// The Terminate we owe the peer.
@@ -103,7 +84,7 @@ pub(crate) struct Stream {
     /// The claim of the flush: the word of `iwarp::qp::flush`.
     pub(super) flushes: Atomic<u32>,
     /// The next work request to be flushed is the first that the peer was not there for.
-    unreachable: Atomic<bool>,
+    pub(super) unreachable: Atomic<bool>,
     /// `LAST_WQE_REACHED` has been raised.
     pub(super) last_wqe: Atomic<u32>,
     /// Work items: for transmission by a datamover, and for what comes after the end.
@@ -124,7 +105,7 @@ impl Stream {
             orq <- new_spinlock_irq!(Orq::empty()),
             irrq <- new_spinlock_irq!(Irrq::empty()),
             requests: Atomic::new(0),
-            retire <- Retire::new(sq_size),
+            completions <- SendCompletions::new(sq_size),
             releases: Releases::new()?,
             owed <- new_spinlock_irq!(None),
             home: Atomic::new(0),
@@ -143,7 +124,7 @@ impl Stream {
 
     /// Whether work requests of the SQ are in progress.
     pub(crate) fn busy(&self) -> bool {
-        !self.retire.is_empty() || !self.orq.lock().is_empty()
+        !self.completions.is_empty() || !self.orq.lock().is_empty()
     }
 
     /// Who transmits; for debugfs.
@@ -163,7 +144,7 @@ impl Stream {
     /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for debugfs.
     pub(crate) fn depths(&self) -> (u32, u32, u32) {
         (
-            self.retire.len(),
+            self.completions.len(),
             self.orq.lock().len(),
             self.irrq.lock().len(),
         )
@@ -277,7 +258,7 @@ impl QpObj {
             core::mem::replace(&mut *stream.orq.lock(), orq),
             core::mem::replace(&mut *stream.irrq.lock(), irrq),
         );
-        stream.retire.restart(params.rule);
+        stream.completions.restart(params.rule);
         stream.home.store(context::cpu(), Relaxed);
         stream.gathers.store(false, Relaxed);
         stream.tx.put(tx);
@@ -287,85 +268,4 @@ impl QpObj {
         }
         open(&mut locked)
     }
-
-    /// The stream has failed. The first cause counts; the endpoint then tears it down. Any context.
-    pub(crate) fn fail(&self, cause: Cause) {
-        if let Cause::PeerTerminate(term) = &cause {
-            self.stats.inc(Counter::RxTerminate);
-            trace_terminate(self.qp_num(), true, term.code);
-            let blamed = self.stream.orq.lock().blamed(term);
-            if let Some((seq, status)) = blamed {
-                self.stream.retire.failed(seq, status);
-            }
-        }
-        if !self.advance(Phase::Terminating) {
-            return;
-        }
-        let (step, event, term, how) = match cause {
-            Cause::Local(error) => (
-                fsm::Event::TerminateDue,
-                error.qp_event(),
-                error.terminate().map(Terminate::bare),
-                Teardown::Terminate,
-            ),
-            Cause::Stream { error, term } => (
-                fsm::Event::TerminateDue,
-                error.qp_event(),
-                term,
-                Teardown::Terminate,
-            ),
-            Cause::PeerTerminate(_) => (
-                fsm::Event::PeerTerminate,
-                Event::None,
-                None,
-                Teardown::Terminate,
-            ),
-            Cause::Lost(error) => (
-                fsm::Event::LlpLost,
-                Event::None,
-                None,
-                Teardown::Abort(error),
-            ),
-        };
-        *self.stream.owed.lock() = term;
-        // The teardown brings the actions about, in its own order.
-        let _ = self.step(step);
-        match event {
-            Event::None => {}
-            Event::Fatal => self.event(QpEvent::Fatal),
-            Event::ReqErr => self.event(QpEvent::ReqErr),
-            Event::AccessErr => self.event(QpEvent::AccessErr),
-        }
-        let link = self.link.lock().clone();
-        if let Some(ep) = link {
-            ep.request_teardown(how);
-        }
-    }
-
-    /// The peer is not there any more: the next work request that is flushed says so.
-    pub(crate) fn peer_gone(&self) {
-        self.stream.unreachable.store(true, Release);
-    }
-
-    /// Stops receiving: when it returns nothing is placed any more. Sleeps.
-    pub(crate) fn stop_rx(&self) {
-        self.stream.rx_stopped.store(1, Release);
-        // Receiving happens with the socket locked, so whoever had begun is out once we have had the lock.
-        let link = self.link.lock().clone();
-        if let Some(ep) = link {
-            drop(ep.socket().lock());
-        }
-    }
-
-    /// Stops transmitting: when it returns nobody is sending, and nobody will begin. Sleeps.
-    pub(crate) fn stop_tx(&self) {
-        if let Action::Wait = self.stream.step(owner::stop) {
-            // Owners never wait for the network, so this is short.
-            self.stream.given_up.wait_for_completion();
-        }
-    }
-}
-
-pub(super) fn trace_terminate(qpn: u32, received: bool, code: TermCode) {
-    trace::terminate(qpn, received, code.layer, code.etype, code.ecode);
 }

@@ -3,11 +3,11 @@
 //! Queue pairs: the verbs.
 
 use super::{
-    kick::Kick,
     rq::Rq,
     sq::Sq,
     state::Phase,
     stream::Stream,
+    tx::sched::Kick,
     Qp, //
 };
 use crate::kapi::sync::Atomic;

@@ -4,9 +4,9 @@
 
 use super::*;
 use crate::mem::stag::Stag;
-use crate::wire::rdmap::{Header, ReadRequest};
 use crate::tx::{Message, TxStream};
 use crate::wire::ddp::{Untagged, QN_READ, QN_SEND};
+use crate::wire::rdmap::{Header, ReadRequest};
 
 /// A whole FPDU without payload.
 fn feed(rx: &mut RxMachine, header: Header) -> Result<Event> {

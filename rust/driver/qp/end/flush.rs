@@ -4,10 +4,10 @@
 //!
 //! It begins when nothing can be placed or sent any more. Work requests posted to a dead QP are flushed the same way.
 
-use super::retire::Wr;
-use super::rq::RecvWr;
-use super::sq::SendWr;
-use super::state::Phase;
+use crate::driver::qp::completions::Wr;
+use crate::driver::qp::rq::RecvWr;
+use crate::driver::qp::sq::SendWr;
+use crate::driver::qp::state::Phase;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
@@ -116,7 +116,7 @@ impl QpObj {
     }
 
     /// Forgets what is posted. Nobody posts or transmits meanwhile.
-    pub(super) fn discard(&self) {
+    pub(in crate::driver::qp) fn discard(&self) {
         let mut next = SendWr::empty();
         for _ in 0..self.sq.size().saturating_mul(4) {
             if let Ok(false) = self.sq.take(&mut next) {

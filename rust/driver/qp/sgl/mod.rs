@@ -7,9 +7,7 @@
 //! A message that is moved as a whole is not resolved first: what it needs of a region is checked, and copied, in one pass through the gate.
 
 mod gather;
-mod place;
-
-pub(crate) use gather::{encode, encode_shared, Encoded};
+mod scatter;
 
 use crate::driver::tpt::entry::{LastEntry, MemRef};
 use crate::driver::QpObj;

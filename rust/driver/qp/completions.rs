@@ -10,7 +10,7 @@
 //! What is acknowledged is looked at under the socket lock: after each handoff, whenever data comes in, and, as long as something waits
 //! for it, for each ACK, of which `write_space` tells while we ask for space.
 
-use super::ring::Ring;
+use super::fifo::Ring;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::net::{Mark, OnRelease, SockView};
@@ -100,9 +100,9 @@ impl OnRelease for Releases {
     }
 }
 
-/// The retire FIFO of a QP.
+/// The FIFO of send completions of a QP.
 #[pin_data]
-pub(super) struct Retire {
+pub(super) struct SendCompletions {
     #[pin]
     fifo: SpinLockIrq<Fifo<Ring<Item<Request>>>>,
     /// The context that was posting when [`Self::wait`] began no longer does.
@@ -110,13 +110,13 @@ pub(super) struct Retire {
     idle: sync::Completion,
     /// Entries in the FIFO, to look at without its lock, and how many of them are sent by reference.
     len: Atomic<u32>,
-    shared: Atomic<u32>,
+    by_ref: Atomic<u32>,
     /// There are none, and the completions of all that there were have been posted, and none had failed.
     quiet: Atomic<bool>,
     limit: u32,
 }
 
-impl Retire {
+impl SendCompletions {
     /// A FIFO for as many work requests as the SQ holds. Sleeps.
     pub(super) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
         // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
@@ -125,7 +125,7 @@ impl Retire {
             fifo <- new_spinlock_irq!(Fifo::new(Ring::new(limit)?, Rule::Hsn)),
             idle <- sync::Completion::new(),
             len: Atomic::new(0),
-            shared: Atomic::new(0),
+            by_ref: Atomic::new(0),
             quiet: Atomic::new(true),
             limit,
         })
@@ -158,7 +158,7 @@ impl Retire {
 
     /// Whether something waits for the peer to acknowledge it, or will.
     pub(super) fn awaits_ack(&self) -> bool {
-        self.shared.load(Relaxed) != 0
+        self.by_ref.load(Relaxed) != 0
     }
 
     /// Appends a work request; `None` when full.
@@ -185,12 +185,12 @@ impl Retire {
     }
 
     /// Payload of `seq` goes to TCP by reference, with that mark. Before any of it does.
-    pub(super) fn share(&self, seq: u32, mark: Mark) {
+    pub(super) fn by_ref(&self, seq: u32, mark: Mark) {
         self.with(seq, |item| {
             item.by_reference = true;
             item.request.mark = Some(mark);
         });
-        self.shared.fetch_add(1, Relaxed);
+        self.by_ref.fetch_add(1, Relaxed);
     }
 
     /// All of `seq`, with `bytes` bytes of payload, is encoded; its last byte ends at stream position `end`.
@@ -253,7 +253,7 @@ impl Retire {
                     full |= was_full;
                     self.len.store(fifo.queue.len(), Relaxed);
                     if item.by_reference {
-                        self.shared.fetch_sub(1, Relaxed);
+                        self.by_ref.fetch_sub(1, Relaxed);
                     }
                     if let Some(status) = status {
                         drop(fifo);
@@ -283,7 +283,7 @@ impl QpObj {
 
     /// As [`Self::retire`], after `news`; whether the FIFO was full.
     fn retire_after(&self, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
-        self.stream.retire.run(
+        self.stream.completions.run(
             news,
             || *self.stream.releases.qp.lock() = Some(ARef::from(self)),
             |wr, status| self.complete_send(wr, status),
@@ -306,14 +306,14 @@ impl QpObj {
 
     /// As [`Self::retire`], now that memory may have been released.
     pub(super) fn retire_released(&self) {
-        if self.stream.retire.awaits_ack() && self.retire_after(|_| {}) {
+        if self.stream.completions.awaits_ack() && self.retire_after(|_| {}) {
             self.wake_mover(Wake::Unblock);
         }
     }
 
     /// Looks at what the peer has acknowledged, if something waits for that, and has TCP tell when there is more.
     pub(super) fn await_acks(&self, sk: &SockView) {
-        if self.stream.retire.awaits_ack() {
+        if self.stream.completions.awaits_ack() {
             sk.set_nospace();
             self.retire_acked(sk.sent());
         }
@@ -325,10 +325,10 @@ impl QpObj {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }
-        self.stream.retire.flush();
+        self.stream.completions.flush();
         self.retire();
         // A datamover may be at it, which looks after what was sent by reference without having the token.
-        self.stream.retire.wait();
+        self.stream.completions.wait();
     }
 
     /// Posts the CQE of a work request of the SQ.

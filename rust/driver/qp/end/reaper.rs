@@ -27,7 +27,7 @@ struct Watch {
 
 /// The periodic look at a QP's ring.
 #[pin_data]
-pub(super) struct Reaper {
+pub(in crate::driver::qp) struct Reaper {
     #[pin]
     work: DelayedWork<Self>,
     #[pin]
@@ -39,7 +39,7 @@ impl_has_delayed_work! {
 }
 
 impl Reaper {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(in crate::driver::qp) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_delayed_work!("siw_reaper"),
@@ -74,7 +74,7 @@ impl WorkItem for Reaper {
 
 impl QpObj {
     /// Begins to look after the rings of a QP that has died, if a user program maps them. Sleeps.
-    pub(super) fn start_reaper(&self) {
+    pub(in crate::driver::qp) fn start_reaper(&self) {
         if !self.is_user() {
             return;
         }
@@ -94,7 +94,7 @@ impl QpObj {
     }
 
     /// Ends that. Sleeps.
-    pub(super) fn stop_reaper(&self) {
+    pub(in crate::driver::qp) fn stop_reaper(&self) {
         let reaper = &self.stream.reaper;
         // First the reference, so that a look that has begun is the last.
         let qp = reaper.watch.lock().qp.take();

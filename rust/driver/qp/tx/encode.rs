@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Out: consumer memory to FPDUs.
+//! FPDUs: their headers, payload, pad, markers and CRC.
 //!
 //! Payload is copied once, into the private pages that TCP will send from, and the CRC is taken over that copy. A consumer that changes
 //! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so.
@@ -8,15 +8,15 @@
 //! Large messages of the SQ may be sent from where they are instead: the consumer leaves them alone until the work request completes. What
 //! the peer reads may, too, if no CRC is asked for.
 
-use super::{List, Sgl, MAX_SGE};
+use crate::driver::qp::sgl::{Sgl, MAX_SGE};
 use crate::kapi::crc32c::Crc32c;
 use crate::kapi::net::TxBuf;
-use iwarp::mem::access::{AccessError, Need};
+use iwarp::mem::access::AccessError;
 use iwarp::tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
 use kernel::page::PAGE_SIZE;
 
 /// What became of an FPDU.
-pub(crate) enum Encoded {
+pub(super) enum Encoded {
     /// It is in the buffer and takes this many bytes of stream.
     Done(usize),
     /// No room or no memory now.
@@ -27,7 +27,7 @@ pub(crate) enum Encoded {
 
 /// Appends `fpdu` of `msg` to `buf`. `copy` puts its payload into the slice it is given.
 #[inline]
-pub(crate) fn encode(
+pub(super) fn encode(
     buf: &mut TxBuf,
     stream: &TxStream,
     msg: &TxMessage<'_>,
@@ -110,7 +110,7 @@ fn spread(out: &mut [u8], shift: usize, plan: MarkerPlan) -> Option<()> {
 }
 
 /// Appends `fpdu`, which has payload and gets no markers, to `buf`. The payload is what comes next of `sges`, and stays where it is.
-pub(crate) fn encode_shared(
+pub(super) fn encode_by_ref(
     buf: &mut TxBuf,
     stream: &TxStream,
     msg: &TxMessage<'_>,
@@ -141,7 +141,7 @@ pub(crate) fn encode_shared(
     }
     let mark = buf.mark();
     buf.commit_shared(header);
-    if let Err(denied) = sges.share(payload, buf, crc.as_mut()) {
+    if let Err(denied) = sges.send_by_ref(payload, buf, crc.as_mut()) {
         buf.unshare(mark);
         return Encoded::Denied(denied);
     }
@@ -159,59 +159,4 @@ pub(crate) fn encode_shared(
     }
     buf.commit_shared(trailer);
     Encoded::Done(total)
-}
-
-impl Sgl {
-    /// Whether all of it can be sent by [`encode_shared`].
-    pub(crate) fn can_share(&self) -> bool {
-        self.pieces
-            .iter()
-            .flatten()
-            .all(|piece| piece.mem.can_share())
-    }
-
-    /// Has `buf` send the next `len` bytes by reference, and `crc` go over them.
-    fn share(
-        &mut self,
-        len: usize,
-        buf: &mut TxBuf,
-        mut crc: Option<&mut Crc32c>,
-    ) -> Result<(), AccessError> {
-        self.walk(len, |mem, addr, _, n| {
-            mem.share(addr, n, buf, crc.as_deref_mut())
-        })
-    }
-
-    /// Copies a whole message out of `list`: as much as there is room for in `dst`.
-    pub(crate) fn gather_all(
-        &mut self,
-        list: &List<'_>,
-        dst: &mut [u8],
-    ) -> Result<(), AccessError> {
-        if let [sge] = list.sges {
-            if dst.len() > sge.len as usize {
-                return Err(AccessError::Bounds);
-            }
-            let access = list.access(sge, Need::LocalRead);
-            let tpt = &list.qp.dev.tpt;
-            return tpt.access(&access, &mut self.last, |memory, offset| {
-                memory.read(offset, dst)
-            });
-        }
-        self.load(list, Need::LocalRead)?;
-        let gathered = self.gather(dst);
-        self.clear();
-        gathered
-    }
-
-    /// Copies the next `dst.len()` bytes out.
-    pub(crate) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
-        self.walk(dst.len(), |mem, addr, at, n| {
-            let part = at
-                .checked_add(n)
-                .and_then(|end| dst.get_mut(at..end))
-                .ok_or(AccessError::Bounds)?;
-            mem.read(addr, part)
-        })
-    }
 }

@@ -6,7 +6,8 @@
 //! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
 //! a user who posts small messages one after the other are served by a timer (`iwarp::qp::coalesce`).
 
-use super::tx::{TxCtx, Wire};
+use super::wire::Wire;
+use super::TxCtx;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::driver::QpRef;
@@ -124,12 +125,12 @@ impl QpObj {
     }
 
     /// Has a datamover look at the QP.
-    pub(super) fn wake_mover(&self, wake: Wake) {
+    pub(in crate::driver::qp) fn wake_mover(&self, wake: Wake) {
         self.try_own(wake, false);
     }
 
     /// Something came in that may let us send. The caller holds the socket and has finished reading.
-    pub(super) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
+    pub(in crate::driver::qp) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
@@ -143,7 +144,7 @@ impl QpObj {
         if !is_enough(sk) || sk.space() == 0 {
             return;
         }
-        if !self.stream.retire.awaits_ack() {
+        if !self.stream.completions.awaits_ack() {
             sk.clear_nospace();
         }
         // Better not left to a datamover, which may have to wait until a program that polls for completions has used up its time.
@@ -171,7 +172,7 @@ impl QpObj {
     }
 
     /// There is no memory: has a datamover try again in a while.
-    pub(super) fn starve(&self) -> Leave {
+    pub(in crate::driver::qp) fn starve(&self) -> Leave {
         self.stream.starved.store(true, Relaxed);
         Leave::Budget
     }
@@ -367,13 +368,13 @@ impl Turn {
 
 /// A queue pair whose doorbell is answered later.
 #[pin_data]
-pub(super) struct Later {
+pub(in crate::driver::qp) struct Later {
     #[pin]
     qp: SpinLockIrq<Option<QpRef>>,
 }
 
 impl Later {
-    pub(super) fn new() -> impl PinInit<Self> {
+    pub(in crate::driver::qp) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             qp <- new_spinlock_irq!(None),
         })

@@ -2,7 +2,7 @@
 
 //! Sending a Terminate: the last message of a stream (RFC 5040 7.1).
 
-use super::stream::trace_terminate;
+use super::stop::trace_terminate;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::net::Socket;

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a queue pair: failing, stopping, the Terminate, the flush, and what is posted afterwards.
+
+mod flush;
+mod reaper;
+mod stop;
+pub(crate) mod terminate;
+
+pub(in crate::driver::qp) use self::reaper::Reaper;
+pub(crate) use self::stop::Cause;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive: from the socket to consumer memory and completions.
+//!
+//! Everything here runs from `sk_data_ready` with the socket locked, mostly in softirq: no allocation, no sleeping. The socket lock is also
+//! what makes the receiver exclusive, so its state is simply taken out of its slot for the time of a run. What is queued is consumed
+//! in one go, except for amounts that would keep a CPU too long, such as all that waited for one lost segment: a datamover does the rest, turn
+//! by turn, and until it has caught up nobody else reads, so that the window of TCP closes. A stream that has failed goes on consuming, and drops what it gets (RFC 5041 7.1).
+
+mod deliver;
+mod place;
+
+use self::place::Target;
+use super::end::Cause;
+use super::rq::RecvWr;
+use super::sgl::Sgl;
+use super::state::Phase;
+use crate::driver::cm::Endpoint;
+use crate::driver::stats::Counter;
+use crate::driver::tpt::entry::{LastEntry, MemRef};
+use crate::driver::QpObj;
+use crate::kapi::context;
+use crate::kapi::crc32c::Crc32c;
+use crate::kapi::net::{RxSock, Skb};
+use iwarp::error::{Error, Result};
+use iwarp::qp::owner::Wake;
+use iwarp::rx::{Need, RxConfig, RxMachine};
+use iwarp::wire::mpa;
+use iwarp::wire::rdmap::MAX_HEADER;
+use kernel::sync::atomic::{Full, Relaxed, Release};
+use kernel::sync::Arc;
+
+/// Bytes that are consumed in one go.
+const TURN: usize = 256 * 1024;
+
+/// A message that may be sent by reference: the peer may wait for the acknowledgement of its end to complete it.
+const LARGE: u32 = 64 * 1024;
+
+/// The receiver of a stream.
+pub(super) struct RxCtx {
+    machine: RxMachine,
+    /// CRC of the FPDU as far as it has been taken.
+    crc: Crc32c,
+    /// The receive work request taken last, whether it is being filled, and its memory.
+    recv: RecvWr,
+    receiving: bool,
+    /// Bytes it can take.
+    room: u32,
+    buffers: Sgl,
+    /// Sink of the Read being answered.
+    sink: Option<MemRef>,
+    target: Target,
+    /// The regions the peer wrote to and read from last.
+    written: LastEntry,
+    read: LastEntry,
+    /// What the transmit side is to be told after the run.
+    wake: Option<Wake>,
+    /// A large message came to its end during the run.
+    large: bool,
+    /// An FPDU may be left in the queue until all of it is there.
+    patient: bool,
+    /// One was.
+    waits: bool,
+    /// Told of the peer's first FPDU, which also lets us send (RFC 5044 7.1.2).
+    held: Option<Arc<Endpoint>>,
+    fpdus: u64,
+    bytes: u64,
+}
+
+impl RxCtx {
+    pub(super) fn new(config: RxConfig, held: Option<Arc<Endpoint>>) -> Self {
+        Self {
+            machine: RxMachine::new(config),
+            crc: Crc32c::new(),
+            recv: RecvWr::empty(),
+            receiving: false,
+            room: 0,
+            buffers: Sgl::empty(),
+            sink: None,
+            target: Target::Nowhere,
+            written: LastEntry::none(),
+            read: LastEntry::none(),
+            wake: None,
+            large: false,
+            patient: true,
+            waits: false,
+            held,
+            fpdus: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Number of the receive work request a message was being placed in.
+    pub(super) fn unfinished(&self) -> Option<u64> {
+        self.receiving.then(|| self.recv.id())
+    }
+
+    /// Consumes a range of the stream, and returns how much of it: all, whatever happens, but for an
+    /// FPDU that is waited for.
+    fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
+        let taken = self.try_consume(qp, skb).unwrap_or_else(|error| {
+            self.broken(qp, error);
+            skb.len()
+        });
+        self.bytes = self.bytes.wrapping_add(taken as u64);
+        taken
+    }
+
+    fn try_consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> Result<usize> {
+        let mut pos = 0usize;
+        while pos < skb.len() && self.machine.need() != Need::Stopped {
+            if self.machine.at_boundary() && self.machine.crc() && !self.vouch(skb, pos)? {
+                self.waits = true;
+                return Ok(pos);
+            }
+            pos = self.take(qp, skb, pos)?;
+        }
+        Ok(skb.len())
+    }
+
+    /// Takes the rest of the current FPDU, or the next one, from `pos` on, or as much as there is of it; returns where that ends.
+    #[inline(never)]
+    fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
+        let mut pos = from;
+        if let Need::Header(_) = self.machine.need() {
+            let bytes = peek(skb, pos, usize::from(MAX_HEADER))?;
+            let (n, begun) = self.machine.fill_from(bytes)?;
+            pos = pos.wrapping_add(n);
+            if begun {
+                pos = pos.wrapping_add(self.begin(qp, skb, pos)?);
+            }
+        }
+        if let Need::Payload(want) = self.machine.need() {
+            let n = skb.len().saturating_sub(pos).min(want as usize);
+            self.place(skb, pos, n)?;
+            self.machine.advance(n as u32)?;
+            pos = pos.wrapping_add(n);
+        }
+        if self.machine.checks_crc() {
+            // The CRC is taken over as long runs of the socket buffer as possible; the pad is the machine's to add.
+            self.take_crc(skb, from, pos)?;
+        }
+        if let Need::Trailer(want) = self.machine.need() {
+            let n = skb.len().saturating_sub(pos).min(want);
+            if self.machine.checks_crc() {
+                self.machine.trailer(peek(skb, pos, n)?)?;
+            } else {
+                self.machine.skip_trailer(n)?;
+            }
+            pos = pos.wrapping_add(n);
+        }
+        if let Need::Finish = self.machine.need() {
+            self.finish(qp)?;
+        }
+        Ok(pos)
+    }
+
+    /// Checks the CRC of the FPDU at `pos` before anything else in it is believed (RFC 5044 4.4): a damaged header would have the
+    /// payload go to the wrong place. `false` if it has to be waited for.
+    ///
+    /// Of one that finds no room in the socket, and comes in pieces therefore, the pieces are placed, but not delivered.
+    fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<bool> {
+        self.crc = Crc32c::new();
+        let mut length = [0; 2];
+        if let Ok(here) = peek(skb, pos, length.len())?.try_into() {
+            length = here;
+        } else if skb.has_come(pos, length.len()) {
+            skb.copy_through(pos, &mut length)
+                .map_err(|_| Error::LocalCatastrophic)?;
+        } else {
+            return Ok(!self.patient);
+        }
+        let len = mpa::fpdu_len(u16::from_be_bytes(length)) as usize;
+        if !skb.has_come(pos, len) {
+            return Ok(!self.patient);
+        }
+        let mut whole = Crc32c::new();
+        skb.crc32c_through(pos, len, &mut whole)
+            .map_err(|_| Error::LocalCatastrophic)?;
+        if !whole.is_good() {
+            return Err(Error::Crc);
+        }
+        self.machine.vouch();
+        Ok(true)
+    }
+
+    /// Adds the bytes from `from` to `to` to the CRC.
+    fn take_crc(&mut self, skb: &Skb<'_>, from: usize, to: usize) -> Result<()> {
+        skb.crc32c(from, to.saturating_sub(from), &mut self.crc)
+            .map_err(|_| Error::LocalCatastrophic)
+    }
+}
+
+fn peek<'a>(skb: &'a mut Skb<'_>, off: usize, len: usize) -> Result<&'a [u8]> {
+    skb.peek(off, len).map_err(|_| Error::LocalCatastrophic)
+}
+
+impl QpObj {
+    /// The stream has data: `data_ready` of the endpoint. The socket is locked.
+    pub(crate) fn rx_ready(&self, sk: &mut RxSock<'_>) {
+        if self.stream.rx_stopped() || self.stream.rx_due.load(Relaxed) {
+            return;
+        }
+        // Empty before the start and after the end. The socket lock keeps other runs out.
+        let Some(mut rx) = self.stream.rx.take() else {
+            return;
+        };
+        // An answer may not overtake the completion of what it answers.
+        self.await_acks(sk);
+        let (mut left, mut more) = (TURN, false);
+        rx.patient = true;
+        loop {
+            rx.waits = false;
+            let read = sk.read(|skb| {
+                if left == 0 {
+                    more = true;
+                    return 0;
+                }
+                left = left.saturating_sub(skb.len());
+                rx.consume(self, skb)
+            });
+            // No error of the socket, which would show in its state: data that cannot be read.
+            if let Err(e) = read {
+                self.fail(Cause::Lost(e));
+            }
+            // Once the window has been opened for what was read.
+            if !rx.waits || !rx.patient || !sk.is_stuck() {
+                break;
+            }
+            rx.patient = false;
+        }
+        let stats = &self.stats;
+        stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
+        stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
+        let wake = rx.wake.take();
+        let large = core::mem::take(&mut rx.large);
+        let waits = rx.waits;
+        self.stream.rx.put(rx);
+        if more {
+            stats.inc(Counter::RxDeferred);
+            // Before the mover can look; the socket lock keeps the order for everybody else.
+            self.stream.rx_due.store(true, Release);
+            self.enqueue_mover(context::cpu());
+        }
+        if let Some(wake) = wake {
+            if self.phase() == Phase::Rts {
+                self.kick_from_rx(wake, sk);
+            }
+        }
+        if large {
+            sk.ack_now();
+        } else if waits {
+            // The peer may need that to send the rest.
+            sk.ack_unread();
+        }
+    }
+
+    /// The caller goes on receiving, also if a datamover was to do it.
+    pub(crate) fn receive_here(&self) {
+        self.stream.rx_due.store(false, Relaxed);
+    }
+
+    /// A datamover's turn to receive, if it is one.
+    pub(super) fn receive_on(&self) {
+        if !self.stream.rx_due.load(Relaxed) || !self.stream.rx_due.xchg(false, Full) {
+            return;
+        }
+        let link = self.link.lock().clone();
+        if let Some(ep) = link {
+            ep.socket().run_data_ready();
+            if !self.stream.rx_due.load(Relaxed) {
+                ep.received();
+            }
+        }
+    }
+}

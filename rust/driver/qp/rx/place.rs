@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where payload goes: to receive buffers, to the sinks of Reads, to memory that the peer names.
+
+use super::RxCtx;
+use crate::driver::qp::sgl::List;
+use crate::driver::stats::Counter;
+use crate::driver::tpt::entry::MemRef;
+use crate::driver::QpObj;
+use crate::kapi::net::Skb;
+use crate::kapi::trace;
+use iwarp::error::{Error, Result};
+use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
+use iwarp::rx::{Kind, Segment};
+use iwarp::wire::ddp::Tagged;
+
+/// Where the payload of the current segment goes.
+pub(super) enum Target {
+    /// Nowhere: there is none, or nobody wants it.
+    Nowhere,
+    /// To the receive buffer, at its cursor.
+    Recv,
+    /// To the sink of the Read that is being answered.
+    Sink { to: u64 },
+    /// To memory the peer named.
+    Memory { mem: MemRef, to: u64 },
+}
+
+impl RxCtx {
+    /// A segment begins: everything that can be wrong with it is found before its first byte is placed. If its payload is all there it
+    /// is placed at once; returns how many bytes were.
+    #[inline]
+    pub(super) fn begin(&mut self, qp: &QpObj, skb: &Skb<'_>, pos: usize) -> Result<usize> {
+        let segment = *self.machine.segment().ok_or(Error::State)?;
+        let len = usize::from(segment.len);
+        let whole = skb.len().saturating_sub(pos) >= len;
+        let placed = match segment.kind {
+            Kind::Send(_) if !segment.rtr => {
+                if segment.first {
+                    self.take_recv(qp)?;
+                }
+                let end = segment.offset.checked_add(u32::from(segment.len));
+                if end.is_none_or(|end| end > self.room) {
+                    return Err(Error::TooLong);
+                }
+                self.begin_send(qp, &segment, whole.then_some((skb, pos)))
+                    .map_err(|error| error.during(AccessOp::Recv))?
+            }
+            Kind::Write(tagged) if len != 0 => {
+                trace::place(
+                    qp.qp_num(),
+                    tagged.stag.0,
+                    tagged.to,
+                    u32::from(segment.len),
+                );
+                self.begin_write(qp, tagged, len, whole.then_some((skb, pos)))
+                    .map_err(|error| error.during(AccessOp::Write))?
+            }
+            Kind::ReadResponse(tagged) => {
+                if segment.first {
+                    let mut orq = qp.stream.orq.lock();
+                    self.machine.match_response(orq.expect())?;
+                    self.sink = orq.take_sink();
+                }
+                self.target = Target::Sink { to: tagged.to };
+                false
+            }
+            Kind::Send(_) | Kind::Write(_) | Kind::ReadRequest | Kind::Terminate => {
+                self.target = Target::Nowhere;
+                false
+            }
+        };
+        if !placed {
+            return Ok(0);
+        }
+        self.target = Target::Nowhere;
+        self.machine.advance(u32::from(segment.len))?;
+        Ok(len)
+    }
+
+    #[inline]
+    fn take_recv(&mut self, qp: &QpObj) -> Result<()> {
+        if !qp.rq.take(&mut self.recv) {
+            qp.stats.inc(Counter::NoBuffer);
+            return Err(Error::NoBuffer);
+        }
+        self.receiving = true;
+        self.room = self.recv.bytes().ok_or(Error::LocalOp)?;
+        Ok(())
+    }
+
+    /// Whether the payload is in place: a whole message is placed at once.
+    #[inline]
+    fn begin_send(
+        &mut self,
+        qp: &QpObj,
+        segment: &Segment,
+        payload: Option<(&Skb<'_>, usize)>,
+    ) -> Result<bool, AccessError> {
+        // An SRQ has its own protection domain, so it comes with the element.
+        let list = List {
+            qp,
+            pd: self.recv.pd,
+            sges: self.recv.sges(),
+        };
+        if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
+            self.buffers
+                .scatter_all(&list, skb, pos, usize::from(segment.len))?;
+            return Ok(segment.len != 0);
+        }
+        if segment.first {
+            self.buffers.load(&list, Right::LocalWrite)?;
+        }
+        self.target = Target::Recv;
+        Ok(false)
+    }
+
+    /// Whether the payload is in place.
+    #[inline]
+    fn begin_write(
+        &mut self,
+        qp: &QpObj,
+        tagged: Tagged,
+        len: usize,
+        payload: Option<(&Skb<'_>, usize)>,
+    ) -> Result<bool, AccessError> {
+        let Tagged { stag, to } = tagged;
+        let access = qp.access_to(stag, to, len as u64, Right::RemoteWrite);
+        let tpt = &qp.dev.tpt;
+        if let Some((skb, pos)) = payload {
+            tpt.access(&access, &mut self.written, |memory, offset| {
+                memory.write_from_skb(offset, len, skb, pos)
+            })?;
+            return Ok(true);
+        }
+        let mem = tpt.resolve(&access, &mut self.written)?;
+        self.target = Target::Memory { mem, to };
+        Ok(false)
+    }
+
+    pub(super) fn place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {
+        let (placed, op) = match &mut self.target {
+            Target::Nowhere => (Ok(()), AccessOp::Recv),
+            Target::Recv => (self.buffers.scatter(skb, off, len), AccessOp::Recv),
+            Target::Sink { to } => {
+                let placed = match &self.sink {
+                    Some(sink) => sink.write_skb(*to, len, skb, off),
+                    None => Err(AccessError::Bounds),
+                };
+                *to = to.wrapping_add(len as u64);
+                (placed, AccessOp::ReadResponse)
+            }
+            Target::Memory { mem, to } => {
+                let placed = mem.write_skb(*to, len, skb, off);
+                *to = to.wrapping_add(len as u64);
+                (placed, AccessOp::Write)
+            }
+        };
+        placed.map_err(|error| Error::Access { error, op })
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Out: consumer memory to FPDUs.
+
+use super::{List, Sgl};
+use crate::kapi::crc32c::Crc32c;
+use crate::kapi::net::TxBuf;
+use iwarp::mem::access::{AccessError, Need};
+
+impl Sgl {
+    /// Whether all of it can be sent by reference.
+    pub(in crate::driver::qp) fn can_go_by_ref(&self) -> bool {
+        self.pieces
+            .iter()
+            .flatten()
+            .all(|piece| piece.mem.can_share())
+    }
+
+    /// Has `buf` send the next `len` bytes by reference, and `crc` go over them.
+    pub(in crate::driver::qp) fn send_by_ref(
+        &mut self,
+        len: usize,
+        buf: &mut TxBuf,
+        mut crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessError> {
+        self.walk(len, |mem, addr, _, n| {
+            mem.share(addr, n, buf, crc.as_deref_mut())
+        })
+    }
+
+    /// Copies a whole message out of `list`: as much as there is room for in `dst`.
+    pub(in crate::driver::qp) fn gather_all(
+        &mut self,
+        list: &List<'_>,
+        dst: &mut [u8],
+    ) -> Result<(), AccessError> {
+        if let [sge] = list.sges {
+            if dst.len() > sge.len as usize {
+                return Err(AccessError::Bounds);
+            }
+            let access = list.access(sge, Need::LocalRead);
+            let tpt = &list.qp.dev.tpt;
+            return tpt.access(&access, &mut self.last, |memory, offset| {
+                memory.read(offset, dst)
+            });
+        }
+        self.load(list, Need::LocalRead)?;
+        let gathered = self.gather(dst);
+        self.clear();
+        gathered
+    }
+
+    /// Copies the next `dst.len()` bytes out.
+    pub(in crate::driver::qp) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
+        self.walk(dst.len(), |mem, addr, at, n| {
+            let part = at
+                .checked_add(n)
+                .and_then(|end| dst.get_mut(at..end))
+                .ok_or(AccessError::Bounds)?;
+            mem.read(addr, part)
+        })
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Zero copy: which messages are sent by reference.
+
+use super::message::list;
+use super::{Source, TxCtx};
+use crate::driver::stats::Counter;
+use crate::driver::QpObj;
+use crate::kapi::net::Mark;
+use iwarp::error::Error as IwarpError;
+use iwarp::mem::access::{AccessOp, Need as Right};
+use kernel::page::PAGE_SIZE;
+
+/// Payload of an FPDU that is sent by reference to a peer that takes large ones: with header, trailer and one page more, because it may
+/// begin inside of one, it fills an skb (`MAX_SKB_FRAGS`).
+pub(super) const BY_REF_PAYLOAD: u16 = 14 * PAGE_SIZE as u16;
+
+/// What else is in a ULPDU (RFC 5041 5).
+pub(super) const TAGGED: u16 = 14;
+
+pub(super) const UNTAGGED: u16 = 18;
+
+/// A message whose completion somebody waits for, with none behind it, is sent by reference only if it is as large as that: until then
+/// copying takes less time than an ACK may.
+const BY_REF_AWAITED: u32 = 256 * 1024;
+
+impl TxCtx {
+    /// Whether the work request's message is large enough to be sent by reference. Inline payload is not: it has no memory of its own.
+    #[inline]
+    pub(super) fn may_go_by_ref(&self) -> bool {
+        self.is_large(self.wr.bytes()) && !self.wr.is_inline()
+    }
+
+    /// As [`Self::source`], for a message that is large enough to be sent by reference.
+    #[inline(never)]
+    pub(super) fn source_of_large(&mut self, qp: &QpObj, seq: u32) -> Result<Source, IwarpError> {
+        // The whole list is checked before the first byte of the message leaves.
+        self.sges
+            .load(&list(qp, &self.wr), Right::LocalRead)
+            .map_err(|error| error.during(AccessOp::Send))?;
+        let len = self.wr.bytes();
+        let may_wait = len >= BY_REF_AWAITED || !self.wr.signalled || qp.sq.has_work();
+        if !may_wait || !self.can_go_by_ref() {
+            return Ok(Source::List { loaded: true });
+        }
+        let Ok((mark, marker)) = Mark::new(Some(qp.stream.releases.clone())) else {
+            return Ok(Source::List { loaded: true });
+        };
+        qp.stream.completions.by_ref(seq, mark);
+        qp.stats.inc(Counter::ZcopyWrs);
+        qp.stats.add(Counter::ZcopyBytes, len.into());
+        let marker = Some(marker);
+        Ok(Source::ByRef { marker })
+    }
+
+    /// Where the `len` bytes come from that the peer reads.
+    ///
+    /// Their owner may write to them while they are read, so no CRC can be taken over them where they are. Nobody waits for the peer's
+    /// acknowledgement: until it comes the pages are TCP's, too, whatever becomes of the region.
+    pub(super) fn source_of_response(&self, qp: &QpObj, len: u32) -> Source {
+        if !self.is_large(len) || self.framer.stream.crc() || !self.can_go_by_ref() {
+            return Source::Response;
+        }
+        let Ok((_, marker)) = Mark::new(None) else {
+            return Source::Response;
+        };
+        qp.stats.inc(Counter::ZcopyReads);
+        qp.stats.add(Counter::ZcopyBytes, len.into());
+        let marker = Some(marker);
+        Source::ByRef { marker }
+    }
+
+    /// Whether a message of that length is large enough to be sent by reference.
+    #[inline]
+    fn is_large(&self, len: u32) -> bool {
+        self.zcopy_min.is_some_and(|min| len >= min.get())
+    }
+
+    /// Whether what `sges` has may be sent by reference, and that pays if it is large.
+    ///
+    /// The peer has to take large FPDUs, and not only for the skbs that they fill: one that does is this driver, which acknowledges a large
+    /// message at once. Others may put that off, and the completion with it.
+    fn can_go_by_ref(&self) -> bool {
+        self.large
+            && !self.framer.stream.markers()
+            && self.sges.can_go_by_ref()
+            && self.sock.can_share()
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The message in progress, FPDU by FPDU.
+
+use super::by_ref::{BY_REF_PAYLOAD, TAGGED, UNTAGGED};
+use super::encode::Encoded;
+use super::source::{failed, Next};
+use super::{Current, Origin, Source, TxCtx};
+use crate::driver::qp::end::Cause;
+use crate::driver::qp::irrq::Request;
+use crate::driver::qp::sgl::List;
+use crate::driver::qp::sq::SendWr;
+use crate::driver::QpObj;
+use iwarp::error::Error as IwarpError;
+use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
+use iwarp::tx::Message;
+use iwarp::wire::mpa::mulpdu;
+use iwarp::wire::terminate::Terminate;
+
+/// How filling a batch ended.
+pub(super) enum Filled {
+    /// It is full, and there may be more.
+    Full,
+    /// There was no memory for more.
+    NoMemory,
+    Idle,
+    Blocked,
+    /// As many work requests are in progress as there can be.
+    Crowded,
+    Broken,
+}
+
+/// What came of encoding an FPDU.
+enum Step {
+    Done,
+    NoRoom,
+    Broken,
+}
+
+impl TxCtx {
+    /// Encodes FPDUs until `batch` bytes wait for TCP.
+    pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
+        while self.framer.pending() < batch {
+            if self.current.is_none() {
+                match self.next(qp) {
+                    Next::Message => {}
+                    // Mostly there is one and no more.
+                    Next::Done if !self.has_more(qp) => return Filled::Idle,
+                    Next::Done => continue,
+                    Next::Idle => return Filled::Idle,
+                    Next::Blocked => return Filled::Blocked,
+                    Next::Crowded => return Filled::Crowded,
+                    Next::Broken => return Filled::Broken,
+                }
+            }
+            if !self.can_encode() {
+                return Filled::Full;
+            }
+            match self.encode_next(qp) {
+                Step::Done if !self.has_more(qp) => return Filled::Idle,
+                Step::Done => {}
+                Step::NoRoom => return Filled::NoMemory,
+                Step::Broken => return Filled::Broken,
+            }
+        }
+        Filled::Full
+    }
+
+    /// Whether there is anything left to look at.
+    #[inline]
+    fn has_more(&self, qp: &QpObj) -> bool {
+        self.current.is_some()
+            || self.waiting.is_some()
+            || qp.stream.has_requests()
+            || qp.sq.has_work()
+    }
+
+    /// Encodes the next FPDU of the current message.
+    #[inline(never)]
+    fn encode_next(&mut self, qp: &QpObj) -> Step {
+        let Some(current) = &mut self.current else {
+            return Step::Done;
+        };
+        let by_reference = matches!(current.source, Source::ByRef { .. });
+        let most = match (by_reference, current.msg.msn()) {
+            (false, _) => self.framer.mulpdu,
+            (true, None) => BY_REF_PAYLOAD.saturating_add(TAGGED),
+            (true, Some(_)) => BY_REF_PAYLOAD.saturating_add(UNTAGGED),
+        };
+        let Some(fpdu) = current.msg.fpdu(most) else {
+            self.finish_message(qp);
+            return Step::Done;
+        };
+        let whole = fpdu.is_last() && fpdu.payload().0 == 0;
+        let (sges, wr) = (&mut self.sges, &self.wr);
+        let source = &mut current.source;
+        let encoded = if by_reference {
+            self.framer.encode_by_ref(&current.msg, &fpdu, sges)
+        } else {
+            self.framer.encode(&current.msg, &fpdu, |dst| {
+                match source {
+                    Source::None | Source::ByRef { .. } => Err(AccessError::Bounds),
+                    Source::Inline { used } => {
+                        copy_inline(wr, *used, dst)?;
+                        *used = used.saturating_add(dst.len());
+                        Ok(())
+                    }
+                    Source::List { loaded } => {
+                        let list = list(qp, wr);
+                        if whole {
+                            return sges.gather_all(&list, dst);
+                        }
+                        if !*loaded {
+                            // All of it is checked before the first byte of the message leaves.
+                            sges.load(&list, Right::LocalRead)?;
+                            *loaded = true;
+                        }
+                        sges.gather(dst)
+                    }
+                    Source::Response => sges.gather(dst),
+                }
+            })
+        };
+        match encoded {
+            Encoded::NoRoom => Step::NoRoom,
+            Encoded::Done(_) => {
+                current.msg.commit(&fpdu);
+                if fpdu.is_last() {
+                    self.finish_message(qp);
+                }
+                Step::Done
+            }
+            Encoded::Denied(error) => {
+                self.broken = Some(self.denied(qp, error));
+                Step::Broken
+            }
+        }
+    }
+
+    /// Whether the current message can be encoded now. One that is sent by reference goes to TCP behind what was copied, and behind others,
+    /// whose mark is theirs alone.
+    fn can_encode(&mut self) -> bool {
+        let Some(current) = &mut self.current else {
+            return true;
+        };
+        let Source::ByRef { marker } = &mut current.source else {
+            return true;
+        };
+        match marker.take_if(|_| self.framer.buf.can_begin_shared()) {
+            Some(begun) => self.framer.buf.begin_shared(begun),
+            None => return marker.is_none(),
+        }
+        true
+    }
+
+    /// The payload of the current message may not be read.
+    #[cold]
+    fn denied(&mut self, qp: &QpObj, error: AccessError) -> Cause {
+        self.enlist(qp);
+        match (&self.current, &self.answering) {
+            (
+                Some(Current {
+                    origin: Origin::Response,
+                    msg,
+                    ..
+                }),
+                Some(Request { msn, read, .. }),
+            ) => {
+                let error = error.during(AccessOp::ReadRequest);
+                let done = msg.offset();
+                let term = error
+                    .terminate()
+                    .map(|code| Terminate::for_read(code, *msn, read, done));
+                Cause::Stream { error, term }
+            }
+            (
+                Some(Current {
+                    origin: Origin::Sq(seq),
+                    ..
+                }),
+                _,
+            ) => failed(qp, *seq, error.during(AccessOp::Send)),
+            _ => Cause::Local(IwarpError::LocalCatastrophic),
+        }
+    }
+
+    /// The current message is encoded.
+    fn finish_message(&mut self, qp: &QpObj) {
+        let Some(current) = &self.current else { return };
+        if let Source::ByRef { .. } = current.source {
+            self.framer.buf.end_shared();
+        }
+        match current.origin {
+            Origin::Sq(seq) => {
+                self.sges.clear();
+                let bytes = current.msg.len();
+                qp.stream
+                    .completions
+                    .encoded(seq, bytes, self.framer.encoded);
+            }
+            Origin::Unqueued => {
+                self.sges.clear();
+                if let Some(unqueued) = &mut self.unqueued {
+                    unqueued.wr.bytes = current.msg.len();
+                    unqueued.end = self.framer.encoded;
+                }
+            }
+            Origin::Response => {
+                self.sges.clear();
+                self.answering = None;
+                qp.stream.responded();
+            }
+            Origin::Own => {}
+        }
+        self.current = None;
+    }
+
+    /// Puts a Terminate behind what is encoded, cutting a message off between two FPDUs.
+    ///
+    /// A peer allows one more message after an error, and this is it (RFC 5041 7.1); nothing can follow. `false` if there is no memory.
+    pub(in crate::driver::qp) fn add_terminate(&mut self, term: Terminate) -> bool {
+        let msg = self.framer.stream.begin(Message::Terminate(&term), 0);
+        let Some(fpdu) = msg.fpdu(mulpdu(0, false)) else {
+            return false;
+        };
+        let done = self.framer.encode(&msg, &fpdu, |_| Ok(()));
+        matches!(done, Encoded::Done(_))
+    }
+}
+
+/// The scatter/gather list of a work request.
+pub(super) fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
+    List {
+        qp,
+        pd: qp.pd,
+        sges: wr.sges(),
+    }
+}
+
+/// Copies the part of the request's inline payload that begins at `from`, and fills `dst`.
+pub(super) fn copy_inline(wr: &SendWr, from: usize, dst: &mut [u8]) -> Result<(), AccessError> {
+    let end = from.saturating_add(dst.len());
+    let bytes = wr.inline().and_then(|data| data.get(from..end));
+    dst.copy_from_slice(bytes.ok_or(AccessError::Bounds)?);
+    Ok(())
+}

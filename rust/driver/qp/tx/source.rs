@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The source of messages: the SQ and the Read Requests of the peer, in turn.
+
+use super::encode::Encoded;
+use super::message::{copy_inline, list};
+use super::{Current, Origin, Source, TxCtx, Unqueued};
+use crate::driver::qp::completions::Wr;
+use crate::driver::qp::end::Cause;
+use crate::driver::qp::orq::Read;
+use crate::driver::qp::sq::{BadSqe, SendOp};
+use crate::driver::qp::state::Phase;
+use crate::driver::QpObj;
+use iwarp::error::Error as IwarpError;
+use iwarp::mem::access::{AccessOp, Need as Right};
+use iwarp::mem::stag::Stag;
+use iwarp::qp::credits::Gate;
+use iwarp::rx::ReadExpect;
+use iwarp::tx::{Fpdu, Message, TxMessage};
+use iwarp::wire::rdmap::ReadRequest;
+
+/// What came of looking for a message.
+pub(super) enum Next {
+    /// There is one.
+    Message,
+    /// A work request was encoded, or done, on the spot: look again.
+    Done,
+    /// Nothing to do.
+    Idle,
+    /// The head of the SQ has to wait for a response.
+    Blocked,
+    /// The head of the SQ has to wait until something completes.
+    Crowded,
+    /// The stream cannot go on; [`TxCtx::broken`] says why.
+    Broken,
+}
+
+impl TxCtx {
+    /// Finds the next message.
+    pub(super) fn next(&mut self, qp: &QpObj) -> Next {
+        if self.respond_next && self.respond(qp) {
+            return Next::Message;
+        }
+        match self.next_from_sq(qp) {
+            // The SQ rests or waits; responses do not.
+            Next::Idle if self.respond(qp) => Next::Message,
+            Next::Blocked | Next::Crowded if self.respond(qp) => Next::Message,
+            next => next,
+        }
+    }
+
+    /// Begins the answer to the oldest Read Request of the peer.
+    #[inline]
+    fn respond(&mut self, qp: &QpObj) -> bool {
+        qp.stream.has_requests() && self.answer_next(qp)
+    }
+
+    #[inline(never)]
+    fn answer_next(&mut self, qp: &QpObj) -> bool {
+        let Some(mut request) = qp.stream.take_request() else {
+            return false;
+        };
+        self.respond_next = false;
+        let read = request.read;
+        let source = match request.source.take() {
+            Some(mem) => {
+                self.sges.load_one(mem, read.source_to, read.len);
+                self.source_of_response(qp, read.len)
+            }
+            None => Source::None,
+        };
+        let message = Message::ReadResponse {
+            stag: read.sink_stag,
+            to: read.sink_to,
+        };
+        self.current = Some(Current {
+            msg: self.framer.stream.begin(message, read.len),
+            source,
+            origin: Origin::Response,
+        });
+        self.answering = Some(request);
+        true
+    }
+
+    #[inline(never)]
+    fn next_from_sq(&mut self, qp: &QpObj) -> Next {
+        let seq = match self.waiting.take() {
+            Some(seq) => seq,
+            None => {
+                if qp.stream.completions.is_full() {
+                    return match qp.sq.has_work() {
+                        true => Next::Crowded,
+                        false => Next::Idle,
+                    };
+                }
+                match qp.sq.take(&mut self.wr) {
+                    Ok(false) => return Next::Idle,
+                    Ok(true) => {
+                        self.taken = self.taken.wrapping_add(1);
+                        let wr = &self.wr;
+                        let new = Wr {
+                            id: wr.id(),
+                            op: wr.op.wc(),
+                            bytes: 0,
+                            signalled: wr.signalled,
+                        };
+                        // It may have been posted after the QP was told to end: then it is for the flush, which finds it in the FIFO.
+                        let ends = qp.phase() != Phase::Rts;
+                        let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
+                            && !wr.fence
+                            && !ends
+                            && !self.may_go_by_ref();
+                        if plain && self.unqueued.is_none() && qp.stream.completions.is_quiet() {
+                            return self.begin_unqueued(qp, new);
+                        }
+                        self.enlist(qp);
+                        // There was room, and only the owner fills it.
+                        let Some(seq) = qp.stream.completions.push(new) else {
+                            return Next::Crowded;
+                        };
+                        if ends {
+                            // Let go of before it completes.
+                            self.wr.reg = None;
+                            return Next::Broken;
+                        }
+                        seq
+                    }
+                    Err(bad) => {
+                        self.enlist(qp);
+                        self.broken = Some(refused(qp, bad));
+                        return Next::Broken;
+                    }
+                }
+            }
+        };
+        let (op, fence) = (self.wr.op, self.wr.fence);
+        let is_read = matches!(op, SendOp::Read | SendOp::ReadInv);
+        if is_read || fence {
+            match qp.stream.orq.lock().gate(is_read, fence) {
+                Gate::Go => {}
+                Gate::WaitSlot | Gate::WaitFence => {
+                    self.waiting = Some(seq);
+                    return Next::Blocked;
+                }
+                Gate::Never => {
+                    self.broken = Some(failed(qp, seq, IwarpError::LocalOp));
+                    return Next::Broken;
+                }
+            }
+        }
+        let begun = match op {
+            SendOp::Send | SendOp::SendInv | SendOp::Write => {
+                let source = match self.may_go_by_ref() {
+                    true => self.source_of_large(qp, seq),
+                    false => Ok(self.source()),
+                };
+                source.map(|source| {
+                    self.begin_send(source, Origin::Sq(seq));
+                    Next::Message
+                })
+            }
+            SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
+            SendOp::RegMr | SendOp::LocalInv => self.do_local(qp, seq),
+        };
+        match begun {
+            Ok(next) => next,
+            Err(error) => {
+                self.broken = Some(failed(qp, seq, error));
+                Next::Broken
+            }
+        }
+    }
+
+    /// Begins the work request that is alone. If it is one FPDU, as most that are alone, it is encoded then and there.
+    #[inline]
+    fn begin_unqueued(&mut self, qp: &QpObj, mut wr: Wr) -> Next {
+        let msg = self.begin_message();
+        if let Some(fpdu) = msg.fpdu(self.framer.mulpdu).filter(Fpdu::is_last) {
+            let (sges, sqe) = (&mut self.sges, &self.wr);
+            let encoded = self
+                .framer
+                .encode(&msg, &fpdu, |dst| match sqe.is_inline() {
+                    true => copy_inline(sqe, 0, dst),
+                    false => sges.gather_all(&list(qp, sqe), dst),
+                });
+            if let Encoded::Done(_) = encoded {
+                wr.bytes = msg.len();
+                let end = self.framer.encoded;
+                self.unqueued = Some(Unqueued { wr, end });
+                return Next::Done;
+            }
+        }
+        // What stood in the way is met again, and handled, with the FPDUs of longer ones.
+        self.current = Some(Current {
+            msg,
+            source: self.source(),
+            origin: Origin::Unqueued,
+        });
+        let end = u64::MAX;
+        self.unqueued = Some(Unqueued { wr, end });
+        Next::Message
+    }
+
+    /// Gives the work request that is alone its place in the retire FIFO, before another one gets one.
+    pub(super) fn enlist(&mut self, qp: &QpObj) -> Option<u32> {
+        let Unqueued { wr, end } = self.unqueued.take()?;
+        let bytes = wr.bytes;
+        // There is room: the FIFO was empty.
+        let seq = qp.stream.completions.push(wr)?;
+        match &mut self.current {
+            Some(current) if matches!(current.origin, Origin::Unqueued) => {
+                current.origin = Origin::Sq(seq);
+            }
+            _ => qp.stream.completions.encoded(seq, bytes, end),
+        }
+        Some(seq)
+    }
+
+    fn begin_send(&mut self, source: Source, origin: Origin) {
+        self.current = Some(Current {
+            msg: self.begin_message(),
+            source,
+            origin,
+        });
+    }
+
+    /// Begins the message of the Send or Write that was taken last.
+    fn begin_message(&mut self) -> TxMessage<'static> {
+        self.respond_next = true;
+        let wr = &self.wr;
+        let message = match wr.op {
+            SendOp::Write => Message::Write {
+                stag: wr.remote_stag,
+                to: wr.remote_addr(),
+            },
+            _ => Message::Send {
+                se: wr.solicited,
+                inv: matches!(wr.op, SendOp::SendInv).then_some(wr.inval),
+            },
+        };
+        self.framer.stream.begin(message, wr.bytes())
+    }
+
+    /// Where the payload of the work request comes from.
+    fn source(&self) -> Source {
+        match self.wr.is_inline() {
+            true => Source::Inline { used: 0 },
+            false => Source::List { loaded: false },
+        }
+    }
+
+    #[inline(never)]
+    fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        let wr = &self.wr;
+        let sge = wr.sges().first().copied().unwrap_or_default();
+        let stag = Stag(sge.lkey);
+        let access = qp.access_to(stag, sge.addr, u64::from(sge.len), Right::LocalWrite);
+        let sink = match sge.len {
+            0 => None,
+            _ => Some(
+                qp.dev
+                    .tpt
+                    .resolve(&access, &mut self.sink)
+                    .map_err(|error| IwarpError::Access {
+                        error,
+                        op: AccessOp::Send,
+                    })?,
+            ),
+        };
+        let msg = self.framer.stream.begin(
+            Message::ReadRequest(ReadRequest {
+                sink_stag: stag,
+                sink_to: sge.addr,
+                len: sge.len,
+                source_stag: wr.remote_stag,
+                source_to: wr.remote_addr(),
+            }),
+            0,
+        );
+        qp.stream.completions.reading(seq, sge.len);
+        let read = Read {
+            seq: Some(seq),
+            msn: msg.msn().unwrap_or(0),
+            expect: ReadExpect {
+                stag,
+                to: sge.addr,
+                len: sge.len,
+            },
+            sink,
+            inval: matches!(wr.op, SendOp::ReadInv).then_some(wr.inval),
+        };
+        // In place before the request can be answered. The gate has seen to it that there is room.
+        let pushed = qp.stream.orq.lock().push(read);
+        pushed.map_err(|_| IwarpError::LocalCatastrophic)?;
+        self.current = Some(Current {
+            msg,
+            source: Source::None,
+            origin: Origin::Sq(seq),
+        });
+        self.respond_next = true;
+        Ok(Next::Message)
+    }
+
+    /// Registration and invalidation: done when their turn comes, before anything behind them is looked at.
+    #[inline(never)]
+    fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        // The snapshot of the pages is not kept any longer than it takes.
+        let (done, op) = match self.wr.reg.take() {
+            Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
+            None => (
+                qp.dev
+                    .tpt
+                    .invalidate(self.wr.inval, qp.pd, qp.qp_num(), false),
+                AccessOp::LocalInvalidate,
+            ),
+        };
+        done.map_err(|error| IwarpError::Access { error, op })?;
+        qp.stream.completions.encoded(seq, 0, self.framer.encoded);
+        Ok(Next::Done)
+    }
+}
+
+/// A work request that cannot be done. It completes with an error behind those before it, and ends the stream.
+#[cold]
+pub(super) fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
+    qp.stream.completions.failed(seq, error.wc_status());
+    Cause::Local(error)
+}
+
+/// An SQE that makes no sense.
+#[cold]
+fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
+    let seq = qp.stream.completions.push(Wr {
+        id: bad.id,
+        op: bad.op,
+        bytes: 0,
+        signalled: true,
+    });
+    if let Some(seq) = seq {
+        qp.stream.completions.failed(seq, bad.status);
+    }
+    Cause::Local(IwarpError::LocalOp)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket that the owner of the token sends on.
+
+use crate::kapi::net::{LockedSock, RxSock, SockView, TxBuf, TxSock};
+use core::ops::Deref;
+use kernel::prelude::*;
+
+/// A locked socket that can send.
+pub(super) trait Wire: Deref<Target = SockView> {
+    fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize>;
+
+    /// Has TCP take what has come in meanwhile, if that would have to wait for the end of the turn.
+    fn flush_backlog(&mut self) {}
+}
+
+impl Wire for LockedSock<'_> {
+    #[inline]
+    fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.send(buf, more)
+    }
+
+    #[inline]
+    fn flush_backlog(&mut self) {
+        LockedSock::flush_backlog(self);
+    }
+}
+
+impl Wire for TxSock<'_> {
+    #[inline]
+    fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.send(buf, more)
+    }
+}
+
+impl Wire for RxSock<'_> {
+    #[inline]
+    fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+        self.send(buf, more)
+    }
+}
+
+/// How much more TCP takes. If that is nothing, it will tell when it does.
+pub(super) fn send_space(sock: &SockView) -> usize {
+    match sock.space() {
+        0 => {
+            sock.set_nospace();
+            sock.space()
+        }
+        space => space,
+    }
+}
