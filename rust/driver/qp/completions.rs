@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Retirement: work requests of the SQ complete in the order they were posted.
+//! Send completions: work requests of the SQ complete in the order of posting.
 //!
-//! Every work request taken from the SQ gets an entry, in order, before anything of it is sent (but for one that is alone, see `tx`). The
-//! head leaves, and posts its CQE if it is signalled or failed, once `iwarp::qp::delivery` says so: when TCP has accepted its last byte, or the
-//! peer has acknowledged that if it is sent by reference and nothing here refers to its memory any more, and when the response of a Read is in place. Later ones wait behind it: the
-//! completion of a Send tells the consumer that the Reads before it are done as well (RFC 5040 5.5, rule 15).
+//! Each work request taken from the SQ enters the FIFO before anything of it is sent (for the
+//! exception see `tx`). The head leaves, and posts its CQE if it is signalled or failed, once it is
+//! done. A copied message is done when TCP has accepted its last byte. A message sent by reference
+//! is done when the peer has acknowledged that byte and nothing refers to the memory any more. A
+//! Read is done when its response is placed. Later work requests wait: the completion of a Send
+//! tells the consumer that earlier Reads are done too (RFC 5040 5.5, rule 15).
+//! `iwarp::qp::completions` has these rules.
 //!
-//! What is acknowledged is looked at under the socket lock: after each handoff, whenever data comes in, and, as long as something waits
-//! for it, for each ACK, of which `write_space` tells while we ask for space.
+//! Acknowledgements are read with the socket locked: after each handoff, when data comes in, and at
+//! each ACK while anything waits for it. `write_space` announces ACKs as long as the driver asks
+//! for space.
 
 use super::fifo::Ring;
 use crate::driver::cq::{Completion, WcOp};
@@ -25,7 +29,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Relaxed, Release};
 use kernel::sync::{self, Arc};
 
-/// What the completion of a work request says.
+/// The content of a send completion.
 pub(super) struct Wr {
     pub(super) id: u64,
     pub(super) op: WcOp,
@@ -36,7 +40,8 @@ pub(super) struct Wr {
 /// A work request in the FIFO.
 struct Request {
     wr: Wr,
-    /// Tells whether its memory is referred to, if it is sent by reference.
+    /// Tells whether TCP, a queue or a device still refers to the memory of a message sent by
+    /// reference.
     mark: Option<Mark>,
 }
 
@@ -83,7 +88,7 @@ impl Releases {
         )
     }
 
-    /// Nobody waits any more.
+    /// Drops the reference to the queue pair; nothing waits any more.
     pub(super) fn forget(&self) {
         let qp = self.qp.lock().take();
         drop(qp);
@@ -91,7 +96,8 @@ impl Releases {
 }
 
 impl OnRelease for Releases {
-    /// The locks that whoever frees a buffer holds are none that a consumer may meet: a datamover goes on.
+    /// The context that frees a buffer may hold locks that a consumer's completion handler takes,
+    /// so a datamover posts the completion.
     fn released(&self) {
         let qp = self.qp.lock().take();
         if let Some(qp) = qp {
@@ -108,18 +114,19 @@ pub(super) struct SendCompletions {
     /// The context that was posting when [`Self::wait`] began no longer does.
     #[pin]
     idle: sync::Completion,
-    /// Entries in the FIFO, to look at without its lock, and how many of them are sent by reference.
+    /// Items in the FIFO, and how many of them are sent by reference; read without the lock.
     len: Atomic<u32>,
     by_ref: Atomic<u32>,
-    /// There are none, and the completions of all that there were have been posted, and none had failed.
+    /// The FIFO is empty, all completions are posted, and none failed.
     quiet: Atomic<bool>,
     limit: u32,
 }
 
 impl SendCompletions {
-    /// A FIFO for as many work requests as the SQ holds. Sleeps.
+    /// A FIFO for an SQ of `sq_size` elements. Sleeps.
     pub(super) fn new(sq_size: u32) -> impl PinInit<Self, Error> {
-        // One more, so that a full SQ can be taken over while the last one of the lap before waits to be posted.
+        // One more, so that a full SQ fits while the last completion of the lap before is being
+        // posted.
         let limit = sq_size.saturating_add(1);
         try_pin_init!(Self {
             fifo <- new_spinlock_irq!(Fifo::new(Ring::new(limit)?, Rule::Hsn)),
@@ -131,14 +138,14 @@ impl SendCompletions {
         })
     }
 
-    /// A new stream: positions count from zero again.
+    /// Begins a new stream: positions count from zero.
     pub(super) fn restart(&self, rule: Rule) {
         let mut fifo = self.fifo.lock();
         fifo.restart(rule);
         self.quiet.store(fifo.queue.is_empty(), Relaxed);
     }
 
-    /// Whether there is no room. If there is, only a [`Self::push`] changes that.
+    /// Whether the FIFO is full. Only [`Self::push`] makes it so.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.limit
     }
@@ -147,7 +154,7 @@ impl SendCompletions {
         self.len() == 0
     }
 
-    /// Whether all that was pushed has completed, and well. If so, only a [`Self::push`] changes that.
+    /// Whether all work requests have completed with success. Only [`Self::push`] ends that.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet.load(Acquire)
     }
@@ -156,12 +163,12 @@ impl SendCompletions {
         self.len.load(Relaxed)
     }
 
-    /// Whether something waits for the peer to acknowledge it, or will.
+    /// Whether an item waits for an acknowledgement of the peer, or will.
     pub(super) fn awaits_ack(&self) -> bool {
         self.by_ref.load(Relaxed) != 0
     }
 
-    /// Appends a work request; `None` when full.
+    /// Appends a work request and returns its number; `None` if the FIFO is full.
     pub(super) fn push(&self, wr: Wr) -> Option<u32> {
         let mut fifo = self.fifo.lock();
         let seq = fifo.queue.push(Item::new(Request { wr, mark: None }));
@@ -176,7 +183,7 @@ impl SendCompletions {
         }
     }
 
-    /// Read `seq` asks for `bytes` bytes, and waits for [`Self::read_done`].
+    /// Marks item `seq` as a Read of `bytes` bytes, which waits for [`Self::read_done`].
     pub(super) fn reading(&self, seq: u32, bytes: u32) {
         self.with(seq, |item| {
             item.request.wr.bytes = bytes;
@@ -184,7 +191,7 @@ impl SendCompletions {
         });
     }
 
-    /// Payload of `seq` goes to TCP by reference, with that mark. Before any of it does.
+    /// Marks item `seq` as sent by reference. Called before TCP gets any of it.
     pub(super) fn by_ref(&self, seq: u32, mark: Mark) {
         self.with(seq, |item| {
             item.by_reference = true;
@@ -193,7 +200,7 @@ impl SendCompletions {
         self.by_ref.fetch_add(1, Relaxed);
     }
 
-    /// All of `seq`, with `bytes` bytes of payload, is encoded; its last byte ends at stream position `end`.
+    /// Notes that item `seq`, with `bytes` bytes of payload, ends at stream position `end`.
     pub(super) fn encoded(&self, seq: u32, bytes: u32, end: u64) {
         self.with(seq, |item| {
             if !item.reading {
@@ -203,17 +210,17 @@ impl SendCompletions {
         });
     }
 
-    /// The response of Read `seq` has been placed.
+    /// Notes that the response of Read `seq` is placed.
     pub(super) fn read_done(&self, seq: u32) {
         self.with(seq, |item| item.reading = false);
     }
 
-    /// `seq` failed.
+    /// Notes that item `seq` has failed.
     pub(super) fn failed(&self, seq: u32, status: WcStatus) {
         self.with(seq, |item| item.failed = Some(status));
     }
 
-    /// Whatever is not done fails with a flush. The stream must have been stopped.
+    /// Fails all items that are not done with a flush error. The stream must have been stopped.
     fn flush(&self) {
         self.fifo.lock().flush();
     }
@@ -227,9 +234,10 @@ impl SendCompletions {
         }
     }
 
-    /// Posts what is done, in order, after `news`; whether it was full.
+    /// Applies `news`, then posts the completions that are due, in order. Returns whether the FIFO
+    /// was full.
     ///
-    /// If the head waits for its memory, `watch` is called before that is looked at once more.
+    /// If the head waits only for its memory, calls `watch` and then looks once more.
     fn run(
         &self,
         news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>),
@@ -276,12 +284,12 @@ impl SendCompletions {
 }
 
 impl QpObj {
-    /// Posts the completions that are due. Any context, no lock of rank 6 or more held.
+    /// Posts the completions that are due. Any context.
     pub(super) fn retire(&self) {
         self.retire_after(|_| {});
     }
 
-    /// As [`Self::retire`], after `news`; whether the FIFO was full.
+    /// Applies `news`, then the same as [`Self::retire`]. Returns whether the FIFO was full.
     fn retire_after(&self, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
         self.stream.completions.run(
             news,
@@ -290,28 +298,30 @@ impl QpObj {
         )
     }
 
-    /// As [`Self::retire`], now that TCP has accepted everything up to stream position `upto`, and nothing since.
+    /// The same as [`Self::retire`], when TCP has accepted all up to stream position `upto`, and no
+    /// more.
     pub(super) fn retire_upto(&self, upto: u64, sk: &SockView) {
         let next = sk.sent().next;
         self.retire_after(|fifo| fifo.handed(upto, next));
     }
 
-    /// As [`Self::retire`], now that TCP has `sent` so much.
+    /// The same as [`Self::retire`], with what TCP has `sent`.
     fn retire_acked(&self, sent: Sent) {
-        // The owner of the token has seen it full, or will see it as it is now.
+        // The owner of the token may have left because the FIFO was full.
         if self.retire_after(|fifo| fifo.sent(sent)) {
             self.wake_mover(Wake::Unblock);
         }
     }
 
-    /// As [`Self::retire`], now that memory may have been released.
+    /// The same as [`Self::retire`], after a release of memory.
     pub(super) fn retire_released(&self) {
         if self.stream.completions.awaits_ack() && self.retire_after(|_| {}) {
             self.wake_mover(Wake::Unblock);
         }
     }
 
-    /// Looks at what the peer has acknowledged, if something waits for that, and has TCP tell when there is more.
+    /// Posts what the peer has acknowledged, if anything waits for that, and asks TCP to announce
+    /// the next ACK.
     pub(super) fn await_acks(&self, sk: &SockView) {
         if self.stream.completions.awaits_ack() {
             sk.set_nospace();
@@ -319,15 +329,15 @@ impl QpObj {
         }
     }
 
-    /// Fails whatever the FIFO still holds, in order; when it returns that is posted. The stream must have been stopped, with so much
-    /// `sent` if there was one. Sleeps.
+    /// Fails all that is left in the FIFO, in order, and waits until it is posted. The stream must
+    /// have been stopped; `sent` says how far it came. Sleeps.
     pub(super) fn retire_all(&self, sent: Option<Sent>) {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }
         self.stream.completions.flush();
         self.retire();
-        // A datamover may be at it, which looks after what was sent by reference without having the token.
+        // A datamover may be posting: it serves releases of memory without the token.
         self.stream.completions.wait();
     }
 

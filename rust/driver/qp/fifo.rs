@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A bounded FIFO that allocates once and numbers what goes through it.
+//! A bounded FIFO that allocates once and numbers its elements.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 
-/// A FIFO of at most `limit` elements. Each gets the next sequence number, by which it can be found until it is popped.
+/// A FIFO of at most `limit` elements. Each gets the next sequence number, by which it can be found
+/// until it is popped.
 pub(super) struct Ring<T> {
     /// As many slots as there can be elements.
     slots: KVVec<Option<T>>,
-    /// Sequence number of the oldest element, and its slot. The one wraps at 2^32, the other at the end of the slots.
+    /// Sequence number of the oldest element, which wraps at 2^32, and its slot, which wraps at the
+    /// end.
     head: u32,
     first: u32,
     len: u32,
 }
 
 impl<T> Ring<T> {
-    /// A ring that takes nothing.
+    /// A ring without room.
     pub(super) const fn empty() -> Self {
         Self {
             slots: KVVec::new(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Inbound Read Request Queue: Reads of the peer that are to be answered, at most IRD of them.
+//! Inbound Read Request Queue (IRRQ): the peer's Reads that await a response, at most IRD of them.
 
 use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
@@ -12,11 +12,11 @@ use iwarp::wire::rdmap::ReadRequest;
 pub(super) struct Request {
     pub(super) msn: u32,
     pub(super) read: ReadRequest,
-    /// The memory to read; `None` if nothing is asked for.
+    /// The memory to read; `None` for a Read of length 0.
     pub(super) source: Option<MemRef>,
 }
 
-/// The IRRQ. Rank 8.
+/// The IRRQ.
 pub(super) struct Irrq {
     ring: Ring<Request>,
     credits: ReadCredits,
@@ -38,7 +38,8 @@ impl Irrq {
         })
     }
 
-    /// Enters a request. More than IRD are the peer's fault: the depth was agreed when the connection was made.
+    /// Enters a request. More than IRD, the depth agreed at connection set-up, are an error of the
+    /// peer.
     pub(super) fn push(&mut self, request: Request) -> Result<()> {
         self.credits.accept()?;
         self.ring.push(request).map_err(|_| Error::NoReadSlot)?;

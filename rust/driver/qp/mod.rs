@@ -64,15 +64,16 @@ use stream::Stream;
 /// The driver's part of a queue pair.
 #[pin_data]
 pub(crate) struct Qp {
-    /// The program that made it, and alone may connect it; none: a kernel consumer.
+    /// The program that created the queue pair, and alone may connect it; `None`: a kernel
+    /// consumer.
     pub(crate) owner: Option<Process>,
-    /// What it was made in; none: a kernel consumer.
+    /// The user context; `None`: a kernel consumer.
     pub(crate) context: Option<ObjId>,
-    /// Protection domain of everything the queue pair may touch.
+    /// Protection domain of all memory that the queue pair may access.
     pub(crate) pd: PdId,
-    /// Where sends complete.
+    /// CQ of the send queue.
     pub(crate) scq: CqRef,
-    /// Where receives complete.
+    /// CQ of the receive queue.
     pub(crate) rcq: CqRef,
     /// Send queue.
     #[pin]
@@ -80,16 +81,17 @@ pub(crate) struct Qp {
     /// Receive queue.
     #[pin]
     pub(crate) rq: Rq,
-    /// The connected part: transmission, reception, what is under way.
+    /// The data path: transmission, reception, what is in progress.
     #[pin]
     pub(crate) stream: Stream,
-    /// The connection, from the first handshake byte to its end.
+    /// The connection, from the first byte of the handshake to its end.
     #[pin]
     pub(crate) link: SpinLockIrq<Option<Arc<Endpoint>>>,
-    /// The wait for a connection without a connection manager; it ends with `link` or with the QP.
+    /// The wait for a connection without a connection manager. It ends when `link` is set or the QP
+    /// goes.
     #[pin]
     pub(crate) pair: SpinLockIrq<Option<Arc<Pair>>>,
-    /// What was set of the path to the peer.
+    /// The path to the peer, as set by `modify_qp`.
     #[pin]
     path: SpinLockIrq<QpPath>,
     /// The verbs' state.
@@ -99,15 +101,15 @@ pub(crate) struct Qp {
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,
-    /// They hold for the peer: the connection is, or will be, made without a connection manager.
+    /// `access` limits the peer: the connection is made without a connection manager.
     pub(crate) strict: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
     cap: QpCap,
     sig_all: bool,
-    /// What it has counted and is not booked elsewhere yet.
+    /// Events counted and not booked on the device or a counter yet.
     pub(crate) stats: Stats,
-    /// The counter of the core it counts for; 0: the port.
+    /// Number of the core's counter that the queue pair is bound to; 0: none.
     pub(crate) account: Atomic<u32>,
     /// The device.
     pub(crate) dev: DeviceRef,
@@ -115,7 +117,7 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// Notes the negotiated read depths, for `query_qp`.
+    /// Stores the negotiated read depths for `query_qp`.
     pub(crate) fn set_depths(&self, ird: u16, ord: u16) {
         self.depths
             .store(u32::from(ird) | u32::from(ord) << 16, Relaxed);
@@ -123,7 +125,7 @@ impl Qp {
 }
 
 impl QpObj {
-    /// The use of `len` bytes at `to` of what `stag` names, by this queue pair.
+    /// The access of this queue pair to `len` bytes at `to` in the memory that `stag` names.
     #[inline]
     pub(crate) fn access_to(&self, stag: Stag, to: u64, len: u64, need: Need) -> Access {
         Access {
@@ -139,7 +141,7 @@ impl QpObj {
             },
             remote: match self.strict.load(Relaxed) {
                 true => Rights(self.access.load(Relaxed)),
-                // What rdma_cm sets is not what the program wants, which has no say there.
+                // rdma_cm sets the flags itself, so they do not express what the program wants.
                 false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
             },
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Outbound Read Queue: Reads sent and not answered yet, at most ORD of them.
+//! Outbound Read Queue (ORQ): Reads sent and not answered yet, at most ORD of them.
 //!
-//! An entry is made before its Read Request is handed to TCP, as the response may arrive before the call returns. Responses come in the
-//! order of the requests (RFC 5040 5.5, rule 20), so only the head is ever looked at.
+//! A Read enters before TCP gets its request, because the response may arrive before the call
+//! returns. Responses come in the order of the requests (RFC 5040 5.5, rule 20), so only the head
+//! matters.
 
 use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
@@ -17,17 +18,17 @@ use kernel::prelude::*;
 
 /// A Read on its way.
 pub(super) struct Read {
-    /// Its entry in the retire FIFO; `None` for the Read that only says "ready to receive".
+    /// Its number in the FIFO of completions; `None` for an RTR Read.
     pub(super) seq: Option<u32>,
     pub(super) msn: u32,
     pub(super) expect: ReadExpect,
-    /// Where the response goes; `None` if it is empty.
+    /// The sink; `None` for a Read of length 0.
     pub(super) sink: Option<MemRef>,
     /// Local STag to invalidate when the response is in place.
     pub(super) inval: Option<Stag>,
 }
 
-/// The ORQ. Rank 7.
+/// The ORQ.
 pub(super) struct Orq {
     ring: Ring<Read>,
     credits: ReadCredits,
@@ -57,7 +58,7 @@ impl Orq {
         self.ring.len()
     }
 
-    /// May the next work request of the SQ start?
+    /// Whether the next work request of the SQ may start.
     pub(super) fn gate(&self, is_read: bool, fence: bool) -> Gate {
         self.credits.gate(is_read, fence)
     }
@@ -70,29 +71,29 @@ impl Orq {
         self.ring.push(read).map(|_| ())
     }
 
-    /// What the next Read Response must look like.
+    /// The Read that the next response must answer.
     pub(super) fn expect(&self) -> Option<ReadExpect> {
         self.ring.front().map(|r| r.expect)
     }
 
-    /// The sink of the oldest Read, for the time its response comes in.
+    /// Takes the sink of the oldest Read while its response comes in.
     pub(super) fn take_sink(&mut self) -> Option<MemRef> {
         self.ring.front_mut()?.sink.take()
     }
 
-    /// Retire entry of the oldest Read.
+    /// Number of the oldest Read in the FIFO of completions.
     pub(super) fn head_seq(&self) -> Option<u32> {
         self.ring.front()?.seq
     }
 
-    /// The oldest Read is answered.
+    /// Takes the oldest Read, which is answered.
     pub(super) fn pop(&mut self) -> Option<Read> {
         let read = self.ring.pop()?;
         self.credits.finish();
         Some(read)
     }
 
-    /// The Read that a Terminate of the peer is about, and how it failed.
+    /// The Read that the peer's Terminate names, and its status.
     pub(super) fn blamed(&self, term: &Terminate) -> Option<(u32, WcStatus)> {
         let ddp = term.ddp.as_ref()?.untagged()?;
         if ddp.qn != QN_READ {

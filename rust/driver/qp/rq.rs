@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receive queues: a queue pair's own, or a shared one behind the same face.
+//! Receive queues: a queue pair's own or a shared one, behind one interface.
 
 use crate::{
     driver::{
@@ -26,8 +26,8 @@ use crate::{
 use iwarp::mem::access::PdId;
 use kernel::prelude::*;
 
-/// How many bytes the first `num` elements of a list span; `None` if they are more than it can
-/// hold, or span more than a message can have (RFC 5041 5.2).
+/// Bytes that the first `num` elements of a list span. `None` if the list has fewer, or if a
+/// message cannot be as long (RFC 5041 5.2).
 #[inline]
 pub(super) fn listed(num: u8, list: &[Sge; abi::MAX_SGE]) -> Option<u32> {
     let list = list.get(..usize::from(num))?;
@@ -46,7 +46,7 @@ pub(crate) struct RecvWr {
 }
 
 impl RecvWr {
-    /// Room for one.
+    /// An empty one, to be taken into.
     pub(crate) fn empty() -> Self {
         Self {
             rqe: abi::Rqe::default(),
@@ -73,7 +73,7 @@ impl RecvWr {
     }
 }
 
-/// Elements of a queue, kernel or user made.
+/// The ring of a receive queue, written by a kernel consumer or a program.
 pub(crate) struct RecvRing {
     ring: UserRing<abi::Rqe>,
     get: u32,
@@ -81,7 +81,7 @@ pub(crate) struct RecvRing {
 }
 
 impl RecvRing {
-    /// A ring for `wrs` requests, and its mapping if `user` wants one.
+    /// A ring for `wrs` requests, mapped for `user` if there is one.
     pub(crate) fn new(
         wrs: u32,
         user: Option<Customer<'_, Siw>>,
@@ -97,12 +97,12 @@ impl RecvRing {
         Ok((ring, size, entry))
     }
 
-    /// Whether the `nth` element from now is there.
+    /// Whether the `nth` element from the head is posted.
     pub(crate) fn has(&self, nth: u32) -> bool {
         self.ring.flags(self.get.wrapping_add(nth)) & abi::wqe::VALID != 0
     }
 
-    /// Takes the next element into `wr`; its slot is free at once. `false` if there is none.
+    /// Takes the next element into `wr` and frees its slot. `false` if there is none.
     pub(crate) fn take(&mut self, pd: PdId, wr: &mut RecvWr) -> bool {
         if !self.ring.take(self.get, abi::wqe::VALID, &mut wr.rqe) {
             return false;
@@ -139,7 +139,7 @@ impl RecvRing {
 /// The receive side of a queue pair.
 #[pin_data]
 pub(crate) struct Rq {
-    /// Its own ring; none if the queue is shared.
+    /// Its own ring; `None` if the queue is shared.
     #[pin]
     own: SpinLockIrq<Option<RecvRing>>,
     srq: Option<SrqRef>,
@@ -150,8 +150,8 @@ pub(crate) struct Rq {
 }
 
 impl Rq {
-    /// The receive side for `wrs` requests, or of a shared queue, whose size then counts (the
-    /// verbs ignore the queue pair's own).
+    /// A receive queue for `wrs` requests, or a shared one, whose size then counts (verbs ignore
+    /// `wrs`).
     pub(crate) fn new(
         pd: PdId,
         user: Option<Customer<'_, Siw>>,
@@ -176,14 +176,14 @@ impl Rq {
         }))
     }
 
-    /// Elements of its own ring.
+    /// Elements of its own ring; 0 if the queue is shared.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Where user space maps it.
+    /// The key with which a program maps the ring.
     pub(crate) fn key(&self) -> u64 {
-        // What libsiw does not map may have any key but the invalid one.
+        // libsiw does not map this ring, but refuses the invalid key.
         self.entry.as_ref().map_or(0, MmapEntry::key)
     }
 
@@ -197,7 +197,7 @@ impl Rq {
         self.own.lock().as_ref().is_some_and(|ring| ring.has(0))
     }
 
-    /// Takes the next request into `wr`; `false` if there is none. Any context.
+    /// Takes the next request into `wr`. `false` if there is none. Any context.
     pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         match &self.srq {
             Some(srq) => srq.take(wr),

@@ -2,9 +2,9 @@
 
 //! Send queues.
 //!
-//! A user writes its elements into memory it maps and could change them at any time: an element is
-//! copied once, its opcode is checked against what users may do, and its slot is free at once. A
-//! kernel consumer's requests never touch mapped memory.
+//! A program writes elements into memory that it maps, and could change them at any time. So an
+//! element is copied once and checked in the copy; its slot is free at once. A kernel consumer's
+//! requests never touch mapped memory.
 
 use super::rq::listed;
 use crate::{
@@ -43,7 +43,7 @@ use kernel::{
     },
 };
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendOp {
     Send,
@@ -56,7 +56,7 @@ pub(crate) enum SendOp {
 }
 
 impl SendOp {
-    /// As its completion tells.
+    /// The operation that the completion reports.
     pub(crate) fn wc(self) -> WcOp {
         match self {
             Self::Send => WcOp::Send,
@@ -70,17 +70,17 @@ impl SendOp {
     }
 }
 
-/// A send work request: ours alone, checked.
+/// A send work request: a private copy, checked.
 pub(crate) struct SendWr {
-    /// Its number, its list or inline payload, and the address at the peer: of Writes the sink, of
-    /// Reads the source. A Read has one local element, its sink.
+    /// Work request ID, list or inline payload, and the address at the peer: the sink of a Write,
+    /// the source of a Read. A Read has one local element, its sink.
     sqe: abi::Sqe,
     pub(crate) op: SendOp,
     pub(crate) signalled: bool,
     /// Wait for earlier Reads.
     pub(crate) fence: bool,
     pub(crate) solicited: bool,
-    /// Bytes of its payload, and whether they came inside of the request instead of a list.
+    /// Bytes of payload, and whether they are inline.
     bytes: u32,
     inline: bool,
     /// Write: the sink, Read: the source.
@@ -91,7 +91,7 @@ pub(crate) struct SendWr {
 }
 
 impl SendWr {
-    /// Room for one, see [`Sq::take`].
+    /// An empty one, for [`Sq::take`].
     pub(crate) fn empty() -> Self {
         Self {
             sqe: abi::Sqe::default(),
@@ -129,12 +129,12 @@ impl SendWr {
         self.bytes
     }
 
-    /// Whether the payload came inside of the request.
+    /// Whether the payload is inline.
     pub(crate) fn is_inline(&self) -> bool {
         self.inline
     }
 
-    /// Payload that came inside of the request.
+    /// The inline payload.
     pub(crate) fn inline(&self) -> Option<&[u8]> {
         self.sqe.inline_bytes().get(..self.bytes as usize)
     }
@@ -147,7 +147,7 @@ impl SendWr {
         Some(())
     }
 
-    /// A Read Request names one sink (RFC 5040 4.4); a Read of nothing may come without any.
+    /// A Read Request names one sink (RFC 5040 4.4); a Read of length 0 may have none.
     fn name_sink(&mut self) -> Option<()> {
         match self.sqe.num_sge {
             0 => {
@@ -162,14 +162,15 @@ impl SendWr {
     }
 }
 
-/// An element a user got wrong: to be completed with an error.
+/// A malformed element of a program, which completes with an error.
 pub(crate) struct BadSqe {
     pub(crate) id: u64,
     pub(crate) op: WcOp,
     pub(crate) status: WcStatus,
 }
 
-/// What a user may ask for; the rest of the ABI's opcodes is for kernel consumers, or nobody.
+/// The operation of a program's element. The other opcodes of the ABI are reserved for the kernel,
+/// or unused.
 fn user_op(opcode: u8) -> Option<SendOp> {
     match opcode {
         abi::op::WRITE => Some(SendOp::Write),
@@ -180,7 +181,7 @@ fn user_op(opcode: u8) -> Option<SendOp> {
     }
 }
 
-/// Checks the user's element that was copied into `wr`, and fills in the rest of it.
+/// Checks the program's element that was copied into `wr`, and fills in the other fields.
 fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     let sqe = &wr.sqe;
     let id = sqe.id;
@@ -190,7 +191,7 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     wr.signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
     wr.fence = sqe.flags & abi::wqe::READ_FENCE != 0;
     wr.solicited = sqe.flags & abi::wqe::SOLICITED != 0;
-    // Which of the two it is the operation tells.
+    // The operation tells which of the two it is.
     wr.inval = Stag(sqe.rkey);
     wr.remote_stag = Stag(sqe.rkey);
     if sqe.flags & abi::wqe::INLINE != 0 && op != SendOp::Read {
@@ -227,8 +228,8 @@ impl KernelRing {
     }
 }
 
-/// The user's ring, and how far we are in it. Only the owner of transmission, or the flush after
-/// it, moves `get`.
+/// The program's ring, and the position of the next element. Only the owner of the token, or the
+/// flush after it, moves `get`.
 struct UserSq {
     ring: UserRing<abi::Sqe>,
     get: Atomic<u32>,
@@ -292,14 +293,14 @@ impl Sq {
         self.size
     }
 
-    /// Where user space maps it.
+    /// The key with which a program maps the ring.
     pub(crate) fn key(&self) -> u64 {
         self.user.as_ref().map_or(0, |user| user.entry.key())
     }
 
     /// Whether a request waits. Any context.
     ///
-    /// After [`Sq::take`] returned nothing this sees what was posted before the poster found the
+    /// After [`Sq::take`] found nothing, this sees what was posted before the poster found the
     /// queue idle.
     pub(crate) fn has_work(&self) -> bool {
         match &self.user {
@@ -311,11 +312,12 @@ impl Sq {
         }
     }
 
-    /// Takes the next request into `wr`; `false` if there is none. Any context, but one caller at a time.
+    /// Takes the next request into `wr`; `false` if there is none. Any context, but one caller at a
+    /// time.
     ///
     /// The slot is freed here, not at completion: libsiw rings the doorbell only if the element
-    /// before its new one is free, and takes the queue for busy otherwise. One of the two sides sees
-    /// the other: we its new element, or it our freed one.
+    /// before its new one is free. So either the driver sees the new element, or libsiw the freed
+    /// one.
     #[inline]
     pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
         let Some(user) = &self.user else {
@@ -381,8 +383,8 @@ impl Sq {
             SendOp::Read | SendOp::ReadInv => {
                 new.set_sges(wr.sges()).ok_or(EINVAL)?;
                 new.name_sink().ok_or(EINVAL)?;
-                // The sink is what READ_WITH_INV invalidates, in all drivers: the core gives that
-                // key in `invalidate_rkey`, but then changes it (`rdma_rw_update_lkey`).
+                // READ_WITH_INV invalidates the sink, in all drivers. The core passes that key in
+                // `invalidate_rkey`, but changes it afterwards (`rdma_rw_update_lkey`).
                 if let (SendOp::ReadInv, [sink]) = (op, new.sges()) {
                     new.inval = Stag(sink.lkey);
                 }
@@ -398,7 +400,7 @@ impl Sq {
                 new.set_sges(wr.sges()).ok_or(EINVAL)?;
             }
         }
-        // Last: from here on the region's page list is in the request.
+        // Last, because this moves the region's page list into the request.
         if let rdma::SendOp::RegMr { mr, key, access } = wr.op() {
             new.reg = Some(RegWr::new(mr, key, access)?);
         }

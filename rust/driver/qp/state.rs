@@ -31,8 +31,8 @@ impl Qp {
         Phase::from_word(self.phase.load(Relaxed))
     }
 
-    /// Goes forward to `to`; returns whether it was behind. Any context; a full barrier in any
-    /// case.
+    /// Advances to `to`, and returns whether the phase was behind. Any context; always a full
+    /// barrier.
     pub(crate) fn advance(&self, to: Phase) -> bool {
         let moved = self.move_phase(|word| phase::advance(word, to));
         if !moved {
@@ -41,7 +41,7 @@ impl Qp {
         moved
     }
 
-    /// Back from waiting to the start, unless something else has happened.
+    /// Goes back from Connecting to Idle, if nothing else has happened.
     pub(crate) fn retreat(&self) {
         self.move_phase(phase::retreat);
     }
@@ -57,7 +57,7 @@ impl Qp {
         false
     }
 
-    /// The state the verbs know.
+    /// The state that verbs report.
     pub(crate) fn state(&self) -> State {
         *self.fsm.lock()
     }
@@ -71,8 +71,8 @@ impl QpObj {
 
     /// Takes one step of the state machine; the caller carries out the actions. Any context.
     pub(crate) fn step(&self, event: Event) -> Result<Actions> {
-        // One that connects without a connection manager may go to RTS before there is a connection. This
-        // comes before the look at the link: the wait ends after the link is there.
+        // A QP without a connection manager may enter RTS before it has a connection. `pair` is
+        // read before `link`, because `link` is set before the wait ends.
         let to_come = matches!(event, Event::Modify(State::Rts)) && self.pair.lock().is_some();
         let facts = Facts {
             sq_busy: self.is_busy(),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The data path of one QP: what it consists of, how it starts, how it fails, how it is stopped.
+//! The data path of a QP: its state, and its start.
 //!
-//! Transmit and receive each have one owner at a time, and the owner has the state to himself: it lies in a slot and is taken out for the
-//! time of a run. For receive the owner is whoever has the socket locked; for transmit it is who wins the token (`iwarp::qp::owner`). No lock is
-//! held across a call into TCP, because TCP calls us back from inside our own sends.
+//! Transmission and reception have one owner each. The owner takes the state out of its slot for
+//! the time of a run. The owner of reception is the context that has the socket locked; the owner
+//! of transmission is the one that wins the token (`iwarp::qp::owner`). No lock is held across a
+//! call into TCP, because TCP calls back from inside the driver's own sends.
 
 use super::completions::{Releases, SendCompletions};
 use super::end::Reaper;
@@ -32,14 +33,14 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 use kernel::sync::{Arc, Completion};
 
-/// What was agreed when the connection was made.
+/// The outcome of the handshake.
 pub(crate) struct StreamParams {
     pub(crate) net: Negotiated,
-    /// Reads the peer may have outstanding.
+    /// Reads that the peer may have outstanding.
     pub(crate) ird: u32,
-    /// Reads we may have outstanding.
+    /// Reads that this side may have outstanding.
     pub(crate) ord: u32,
-    /// Send nothing before the peer's first FPDU (RFC 5044 7.1.2): we are the responder.
+    /// This side is the responder: it sends nothing before the peer's first FPDU (RFC 5044 7.1.2).
     pub(crate) hold_tx: bool,
     pub(crate) rtr: Rtr,
 }
@@ -47,47 +48,49 @@ pub(crate) struct StreamParams {
 /// The data path of a QP.
 #[pin_data]
 pub(crate) struct Stream {
-    /// Who transmits: the word of `iwarp::qp::owner`.
+    /// The transmit token: the word of `iwarp::qp::owner`.
     owner: Atomic<u32>,
-    /// An owner that was asked to give up has done so.
+    /// Completed when an owner has given the token up on request.
     #[pin]
     pub(super) given_up: Completion,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
     pub(super) rx_stopped: Atomic<u32>,
-    /// A datamover is to go on receiving.
+    /// A datamover has to continue reception.
     pub(super) rx_due: Atomic<bool>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
     #[pin]
     irrq: SpinLockIrq<Irrq>,
-    /// Requests in the IRRQ, to look at without its lock. Only a hint: whoever adds one wakes the owner afterwards.
+    /// Requests in the IRRQ, read without its lock. A hint only: adding a request wakes the owner
+    /// afterwards.
     requests: Atomic<u32>,
     #[pin]
     pub(super) completions: SendCompletions,
-    /// Who is told that memory sent by reference is released.
+    /// Notified when memory sent by reference is released.
     pub(super) releases: Arc<Releases>,
-    /// The Terminate we owe the peer.
+    /// The Terminate that is due.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
-    /// The CPU of the last poster, or of the last Read Request that could not be answered on the spot: its mover takes the QP on.
+    /// CPU of the last poster, or of the last Read Request that could not be answered at once. Its
+    /// datamover serves the QP.
     pub(super) home: Atomic<u32>,
-    /// Doorbells are answered later, and by what.
+    /// Doorbells are left to the timer `later`.
     pub(super) gathers: Atomic<bool>,
     #[pin]
     pub(super) later: Timer<Later>,
-    /// Turns begun and bytes TCP has accepted, as the owner has it; for debugfs.
+    /// Turns begun and bytes accepted by TCP, copied from the owner for debugfs.
     pub(super) turns: Atomic<u64>,
     pub(super) sent: Atomic<u64>,
-    /// The last turn ended for want of memory.
+    /// The last turn ended for lack of memory.
     pub(super) starved: Atomic<bool>,
     /// The claim of the flush: the word of `iwarp::qp::flush`.
     pub(super) flushes: Atomic<u32>,
-    /// The next work request to be flushed is the first that the peer was not there for.
+    /// The next flushed work request reports that the peer is gone.
     pub(super) unreachable: Atomic<bool>,
     /// `LAST_WQE_REACHED` has been raised.
     pub(super) last_wqe: Atomic<u32>,
-    /// Work items: for transmission by a datamover, and for what comes after the end.
+    /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
     pub(super) reaper: Arc<Reaper>,
 }
@@ -127,7 +130,7 @@ impl Stream {
         !self.completions.is_empty() || !self.orq.lock().is_empty()
     }
 
-    /// Who transmits; for debugfs.
+    /// The state of the token, for debugfs.
     pub(crate) fn owner(&self) -> owner::Phase {
         owner::phase(self.owner.load(Relaxed))
     }
@@ -141,7 +144,8 @@ impl Stream {
         )
     }
 
-    /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for debugfs.
+    /// Work requests taken and not completed, Reads outstanding, Reads of the peer waiting; for
+    /// debugfs.
     pub(crate) fn depths(&self) -> (u32, u32, u32) {
         (
             self.completions.len(),
@@ -150,10 +154,10 @@ impl Stream {
         )
     }
 
-    /// Moves the transmit token by `f`, which may be called several times.
+    /// Applies `f` to the transmit token; `f` may be called several times.
     ///
-    /// The exchange is a full barrier also when the word stays as it is: what the caller did before is then seen by the owner, who looks
-    /// once more before he leaves.
+    /// The exchange is a full barrier even if the word stays the same. What the caller did before
+    /// is visible to the owner, which looks once more before it leaves.
     pub(super) fn step(&self, f: impl Fn(u32) -> owner::Step) -> Action {
         let mut now = self.owner.load(Relaxed);
         loop {
@@ -165,7 +169,7 @@ impl Stream {
         }
     }
 
-    /// Whether the transmit owner is asked to give up.
+    /// Whether the owner of the token is asked to give it up.
     pub(super) fn tx_stopping(&self) -> bool {
         owner::is_stopping(self.owner.load(Relaxed))
     }
@@ -174,7 +178,7 @@ impl Stream {
         self.rx_stopped.load(Acquire) != 0
     }
 
-    /// Enters a Read Request of the peer; the transmit side is to be woken afterwards.
+    /// Enters a Read Request of the peer. The caller wakes the transmitter afterwards.
     pub(super) fn add_request(&self, request: Request) -> iwarp::error::Result<()> {
         self.irrq.lock().push(request)?;
         self.requests.fetch_add(1, Release);
@@ -193,17 +197,17 @@ impl Stream {
         Some(request)
     }
 
-    /// A Read Request that was taken is answered.
+    /// Notes that a Read Request that was taken is answered.
     pub(super) fn responded(&self) {
         self.irrq.lock().responded();
     }
 
-    /// Whether this is the first work request that the peer was not there for.
+    /// Whether the caller flushes the first work request after the peer was gone.
     pub(super) fn take_unreachable(&self) -> bool {
         self.unreachable.load(Relaxed) && self.unreachable.xchg(false, Full)
     }
 
-    /// Drops the queues of Reads. What they held is dropped with no lock held.
+    /// Empties the queues of Reads. Their contents are dropped without a lock.
     pub(super) fn clear_reads(&self) {
         let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
         let irrq = core::mem::replace(&mut *self.irrq.lock(), Irrq::empty());
@@ -213,10 +217,11 @@ impl Stream {
 }
 
 impl QpObj {
-    /// Connects the data path to the socket of `ep`; `open`, with the socket locked, lets data come. Until [`Self::end_hold`] or, for a
-    /// responder, the peer's first FPDU nothing is sent. Sleeps.
+    /// Connects the data path to the socket of `ep`. `open`, called with the socket locked, admits
+    /// data. Nothing is sent before [`Self::end_hold`] or, as responder, before the peer's first
+    /// FPDU. Sleeps.
     ///
-    /// Afterwards the endpoint runs `data_ready` once by hand, for what had come in before.
+    /// The endpoint then runs `data_ready` once, for data that came in before.
     pub(crate) fn start(
         &self,
         ep: &Arc<Endpoint>,
@@ -224,7 +229,7 @@ impl QpObj {
         open: impl FnOnce(&mut LockedSock<'_>) -> Result,
     ) -> Result {
         let stream = &self.stream;
-        // The Read that says "ready to receive" needs a place, even if no other Reads were agreed (RFC 6581 9.2).
+        // An RTR Read needs a place even if the depth is 0 (RFC 6581 9.2).
         let (rtr, expected) = match p.rtr {
             Rtr::None => (None, RtrSet::NONE),
             Rtr::Emit(kind) => (Some(kind), RtrSet::NONE),
@@ -251,8 +256,8 @@ impl QpObj {
             orq.push(read).map_err(|_| EINVAL)?;
         }
         let sock = ep.socket();
-        // What TCP acknowledges the peer counts as delivered, and it reports the work requests as done. So TCP takes in nothing until all
-        // of that comes here.
+        // The peer reports work requests as done when TCP acknowledges them. So TCP takes in
+        // nothing before the QP can receive.
         let mut locked = sock.lock();
         let _old = (
             core::mem::replace(&mut *stream.orq.lock(), orq),

@@ -68,7 +68,7 @@ pub(crate) fn create(
         return Err(errno::eopnotsupp());
     }
     let mut cap = attr.cap();
-    // A program that only sends, or only receives, may ask for no room in the other queue; libsiw maps both always.
+    // A program may ask for a queue of size 0, but libsiw always maps both.
     cap.max_send_wr = cap.max_send_wr.max(1);
     if attr.srq().is_none() {
         cap.max_recv_wr = cap.max_recv_wr.max(1);
@@ -119,7 +119,8 @@ pub(crate) fn create(
     }? Error))
 }
 
-/// `create_qp`, second half: gives it a number, tells the user its rings and makes it known.
+/// `create_qp`, second half: assigns a number, reports the rings to the program and publishes the
+/// QP.
 pub(crate) fn created(qp: &QpObj, udata: Option<&mut Udata<'_>>) -> Result {
     qp.set_qp_num(qp.dev.next_qpn().ok_or(ENOMEM)?);
     if let Some(udata) = udata {
@@ -148,13 +149,13 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         Some(QpState::Reset | QpState::Init) => Some(State::Idle),
         Some(QpState::Rtr) => Some(State::Rtr),
         Some(QpState::Rts) => Some(State::Rts),
-        // There is nothing to close yet.
+        // There is no connection to close yet.
         Some(QpState::Sqd | QpState::Sqe) if waits.is_some() => Some(State::Error),
         Some(QpState::Sqd) => Some(State::Closing),
         Some(QpState::Sqe) => Some(State::Terminate),
         Some(QpState::Err) => Some(State::Error),
     };
-    // First: the peer may come as soon as it is expected.
+    // First, because the peer may come as soon as it is expected.
     if let Some(flags) = attr.access() {
         qp.access.store(flags, Relaxed);
     }
@@ -183,13 +184,13 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         }
     }
     let how = if actions.contains(Actions::SEND_TERMINATE) {
-        // The user says that something is broken here, but not what (RFC 5040 8.2).
+        // The consumer does not say what is wrong (RFC 5040 8.2).
         if qp.advance(Phase::Terminating) {
             *qp.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
         }
         Teardown::Terminate
     } else if actions.contains(Actions::ABORT) {
-        // The user may have seen its Sends complete: what TCP has gets a moment to arrive.
+        // The consumer may have seen Sends complete, so TCP gets a moment to deliver them.
         Teardown::Local
     } else if actions.contains(Actions::CLOSE_GRACEFUL) {
         Teardown::Graceful
@@ -199,12 +200,12 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
         return Ok(());
     };
     if state == State::Error || actions.contains(Actions::ABORT) {
-        // What is posted from now on is accepted and flushed with the rest.
+        // Later work requests are accepted, and flushed with the others.
         qp.advance(Phase::Terminating);
         if let Some(pair) = waits {
             pair.cancel();
         }
-        // Nor does what is still coming in get a receive that is posted from now on.
+        // A receive posted later takes no message that is still coming in.
         qp.stop_rx();
     }
     let endpoint = qp.link.lock().clone();
@@ -216,7 +217,7 @@ pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
 }
 
 impl QpObj {
-    /// Back to where it was before RTR: nobody is waited for, and nothing is posted. Sleeps.
+    /// Goes back to before RTR: no peer is expected, and nothing is posted. Sleeps.
     fn forget_peer(&self) {
         let pair = self.pair.lock().take();
         let Some(pair) = pair else { return };
@@ -228,8 +229,7 @@ impl QpObj {
         }
     }
 
-    /// The end of a queue pair that has no connection, whose teardown would see to it: never had
-    /// one, or it has just gone. Process context.
+    /// Ends a queue pair without a connection, whose teardown would end it. Process context.
     pub(crate) fn abandon(&self) {
         self.enter_error();
         self.flushed();
@@ -256,7 +256,7 @@ pub(crate) fn query(qp: &QpObj) -> QpInfo {
         },
         path_mtu: qp.dev.netdev.mtu(),
         access: qp.access.load(Relaxed) | access::LOCAL_WRITE,
-        // What we may have started, and what the peer may have.
+        // Reads that this side may have outstanding, and the peer.
         max_rd_atomic: (depths >> 16).min(255) as u8,
         max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
         sig_all: qp.sig_all,
@@ -269,7 +269,7 @@ pub(crate) fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
     out.text(c"phase", fmt!("{:?}", qp.phase()))?;
     let endpoint = qp.link.lock().clone();
     if let Some(sock) = endpoint.map(|endpoint| endpoint.socket()) {
-        // They are gone with the connection.
+        // The addresses go with the connection.
         if let (Ok(local), Ok(peer)) = (sock.local_addr(), sock.peer_addr()) {
             out.text(c"local", fmt!("{local}"))?;
             out.text(c"peer", fmt!("{peer}"))?;
@@ -288,8 +288,8 @@ pub(crate) fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
     Ok(())
 }
 
-/// Begins to end the connections of all queue pairs of the same program, which has ended. The core destroys one after
-/// the other, and each may take a second: they take it together.
+/// Begins the teardown of all queue pairs of a program that has exited. The core destroys them one
+/// by one, and each may take a second; so all take it together.
 fn end_others(qp: &QpObj) {
     if qp.context.is_none() {
         return;
@@ -304,14 +304,14 @@ fn end_others(qp: &QpObj) {
     });
 }
 
-/// `destroy_qp`: nothing of the stream moves when it returns.
+/// `destroy_qp`. Nothing of the stream moves after the return.
 pub(crate) fn destroy(qp: &QpObj) {
     qp.dev.forget_qp(qp);
     // The first of them.
     if context::exiting() && qp.phase() < Phase::Terminating {
         end_others(qp);
     }
-    // Any outcome will do: the state does not matter any more.
+    // The outcome does not matter any more.
     let _ = qp.step(Event::Modify(State::Error));
     qp.advance(Phase::Terminating);
     let pair = qp.pair.lock().take();

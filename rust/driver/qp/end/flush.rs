@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a QP: whatever is still posted completes with a flush error, in the order it was posted.
+//! The flush: what is still posted to a dead QP completes with a flush error, in the order of
+//! posting.
 //!
-//! It begins when nothing can be placed or sent any more. Work requests posted to a dead QP are flushed the same way.
+//! It begins when nothing can be placed or sent any more. Work requests posted later are flushed
+//! the same way.
 
 use crate::driver::qp::completions::Wr;
 use crate::driver::qp::rq::RecvWr;
@@ -15,16 +17,17 @@ use iwarp::error::WcStatus;
 use iwarp::qp::flush;
 use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
 
-/// How often whoever flushes the queues of a program begins anew because the program has posted more.
+/// Rounds of a flush for a program that keeps posting.
 const ROUNDS: u32 = 8;
 
 impl QpObj {
-    /// The stream is dead: when it returns all that was in progress, and that had been posted, is flushed. What is posted from now on is
-    /// flushed by who posts it. The socket is detached or there never was one. Sleeps.
+    /// Enters Error, and flushes all that was in progress or posted. Later work requests are
+    /// flushed by their posters. The socket must be detached, if there was one. Sleeps.
     pub(crate) fn enter_error(&self) {
         self.stop_tx();
-        // Claimed before a poster can see that the QP is dead: the first flush frees a lot, for which the context of a poster does not do,
-        // and what is said after it comes after the completions. Only of a QP without a connection two may announce the end at a time.
+        // Claims the flush before a poster can see the phase. The first flush frees memory, which a
+        // poster's context may not do, and the events of the caller come after its completions. Two
+        // callers at a time are possible only if the QP has no connection.
         let ours = self.claim_flush();
         self.advance(Phase::Error);
         if ours {
@@ -33,8 +36,8 @@ impl QpObj {
         }
     }
 
-    /// Tells a consumer with a shared receive queue that it got its last completion, and begins to look after the rings of a program.
-    /// After [`Self::enter_error`]. Sleeps.
+    /// Raises `LAST_WQE_REACHED` if the QP has a shared receive queue, and starts the reaper.
+    /// Called after [`Self::enter_error`]. Sleeps.
     pub(crate) fn flushed(&self) {
         if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
             self.event(QpEvent::LastWqeReached);
@@ -42,16 +45,16 @@ impl QpObj {
         self.start_reaper();
     }
 
-    /// Flushes what has been posted to a dead QP. Any context.
+    /// Flushes work requests posted to a dead QP. Any context.
     ///
-    /// Whoever comes first works for all who come meanwhile, so order is kept.
+    /// The first caller works for all that come meanwhile, which keeps the order.
     pub(crate) fn restart_flush(&self) {
         if self.phase() == Phase::Error && self.claim_flush() {
             self.flush_rounds();
         }
     }
 
-    /// Whether the caller is the one to flush; if so it calls [`Self::flush_rounds`]. A full barrier.
+    /// Claims the flush. If `true`, the caller must call [`Self::flush_rounds`]. A full barrier.
     fn claim_flush(&self) -> bool {
         let mut now = self.stream.flushes.load(Relaxed);
         loop {
@@ -63,7 +66,7 @@ impl QpObj {
         }
     }
 
-    /// Flushes until nobody wants more. The caller has the claim.
+    /// Flushes until no claim is left. The caller has the claim.
     fn flush_rounds(&self) {
         for round in 1u32.. {
             let seen = self.stream.flushes.load(Acquire);
@@ -75,7 +78,8 @@ impl QpObj {
                     Err(other) => now = other,
                 }
             }
-            // A program that never stops ringing gets no more of our time. The reaper finds what it has posted.
+            // A program that keeps ringing gets no more rounds. The reaper finds what it has
+            // posted.
             if self.is_user() && round >= ROUNDS {
                 self.stream.flushes.store(flush::IDLE, Release);
                 return;
@@ -83,10 +87,11 @@ impl QpObj {
         }
     }
 
-    /// Ends the data path of a QP that is being destroyed: what it still holds is let go of, nothing is posted any more. Sleeps.
+    /// Ends the data path of a QP that is being destroyed, and drops what it holds. Nothing is
+    /// posted any more. Sleeps.
     pub(crate) fn finish(&self) {
         self.enter_error();
-        // The FIFO is empty for good: nobody will wait again.
+        // The FIFO stays empty, so no release of memory is awaited again.
         self.stream.releases.forget();
         self.stop_reaper();
         let left = (self.stream.tx.take(), self.stream.rx.take());
@@ -94,9 +99,10 @@ impl QpObj {
         self.stream.clear_reads();
     }
 
-    /// Flushes what was in progress. It goes before the queues. Sleeps.
+    /// Flushes what was in progress, which comes before the queues. Sleeps.
     fn flush_progress(&self) {
-        // Its memory is let go of before it completes: who hears of a REG_MR may map the next list at once.
+        // The references to memory go before the completions: the consumer of a REG_MR may map its
+        // next list at once.
         let tx = self.stream.tx.take();
         let rx = self.stream.rx.take();
         let sent = tx.as_ref().map(|tx| tx.socket().sent());
@@ -115,7 +121,7 @@ impl QpObj {
         }
     }
 
-    /// Forgets what is posted. Nobody posts or transmits meanwhile.
+    /// Drops all posted work requests without completions. Nobody posts or transmits meanwhile.
     pub(in crate::driver::qp) fn discard(&self) {
         let mut next = SendWr::empty();
         for _ in 0..self.sq.size().saturating_mul(4) {
@@ -135,7 +141,7 @@ impl QpObj {
     }
 
     fn flush_sq(&self) {
-        // A program that goes on scribbling into its ring gets no more than a few laps of it.
+        // A program that scribbles into its ring meanwhile gets a few laps and no more.
         let mut next = SendWr::empty();
         for _ in 0..self.sq.size().saturating_mul(4) {
             let (id, op) = match self.sq.take(&mut next) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a queue pair: failing, stopping, the Terminate, the flush, and what is posted afterwards.
+//! The end of a queue pair: failure, stop, Terminate, flush, and the reaper of late work requests.
 
 mod flush;
 mod reaper;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests a user program posts to a dead QP.
+//! The reaper: flushes work requests that a program posts to a dead QP.
 //!
-//! Those for receive go into memory it maps and make no system call, so nobody would flush them. Until the QP is destroyed its rings are
-//! looked at now and then.
+//! A receive goes into mapped memory without a system call, so nothing else would flush it. The
+//! reaper polls the rings until the QP is destroyed.
 
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::sync::SpinLockIrq;
@@ -15,17 +15,17 @@ use kernel::sync::Arc;
 use kernel::time::{msecs_to_jiffies, Msecs};
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// Time between two looks: it doubles from the first to the last.
+/// Time between two looks in milliseconds; it doubles from the first to the last.
 const FIRST_MS: Msecs = 20;
 const LAST_MS: Msecs = 1000;
 
-/// Who looks, and after what time.
+/// The QP to look at, and the delay.
 struct Watch {
     qp: Option<QpRef>,
     delay: Msecs,
 }
 
-/// The periodic look at a QP's ring.
+/// The periodic look at a QP's rings.
 #[pin_data]
 pub(in crate::driver::qp) struct Reaper {
     #[pin]
@@ -52,7 +52,7 @@ impl Reaper {
         )
     }
 
-    /// The QP, and the time until the next look.
+    /// The QP, and the time until the next look in milliseconds.
     fn next(&self) -> Option<(QpRef, Msecs)> {
         let mut watch = self.watch.lock();
         let delay = watch.delay;
@@ -73,30 +73,32 @@ impl WorkItem for Reaper {
 }
 
 impl QpObj {
-    /// Begins to look after the rings of a QP that has died, if a user program maps them. Sleeps.
+    /// Starts the reaper of a dead QP whose rings a program maps. Sleeps.
     pub(in crate::driver::qp) fn start_reaper(&self) {
         if !self.is_user() {
             return;
         }
         let reaper = &self.stream.reaper;
         let mut watch = reaper.watch.lock();
-        // Not after `stop_reaper`, which nothing would follow: the core's reference to the QP lets a disconnect get here during, and after,
-        // the QP's destruction, and that waits for the reference taken here.
+        // Not after `stop_reaper`, which nothing would follow: the core's reference to the QP lets
+        // a disconnect get here during, and after, the QP's destruction, and that waits for the
+        // reference taken here.
         if self.is_destroying() {
             return;
         }
         watch.qp.get_or_insert_with(|| ARef::from(self));
-        // Under the lock: `stop_reaper` would not find what is queued after it has looked, and the queue could go before the timer.
+        // Under the lock: `stop_reaper` would not find what is queued after it has looked, and the
+        // queue could go before the timer.
         self.dev
             .shared
             .cm
             .mod_delayed(reaper.clone(), msecs_to_jiffies(FIRST_MS));
     }
 
-    /// Ends that. Sleeps.
+    /// Stops the reaper. Sleeps.
     pub(in crate::driver::qp) fn stop_reaper(&self) {
         let reaper = &self.stream.reaper;
-        // First the reference, so that a look that has begun is the last.
+        // Takes the reference first, so that a look that has begun is the last one.
         let qp = reaper.watch.lock().qp.take();
         wq::cancel_delayed_sync(reaper);
         drop(qp);

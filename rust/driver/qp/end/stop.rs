@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Failing and stopping: why a stream ends, and how its two halves are brought to rest.
+//! Failure and stop: the causes of a stream's end, and how its two directions come to rest.
 
 use crate::driver::cm::Teardown;
 use crate::driver::qp::state::Phase;
@@ -15,11 +15,11 @@ use iwarp::wire::terminate::Terminate;
 use kernel::prelude::*;
 use kernel::sync::atomic::Release;
 
-/// Why a stream ends before its time.
+/// The cause of a stream's failure.
 pub(crate) enum Cause {
-    /// A work request of the SQ could not be done.
+    /// A work request of the SQ has failed.
     Local(IwarpError),
-    /// The peer broke a rule, or named memory it may not touch.
+    /// The peer has violated the protocol, or has named memory that it may not access.
     Stream {
         error: IwarpError,
         term: Option<Terminate>,
@@ -31,7 +31,8 @@ pub(crate) enum Cause {
 }
 
 impl QpObj {
-    /// The stream has failed. The first cause counts; the endpoint then tears it down. Any context.
+    /// Fails the stream. The first cause counts. The endpoint tears the connection down. Any
+    /// context.
     pub(crate) fn fail(&self, cause: Cause) {
         if let Cause::PeerTerminate(term) = &cause {
             self.stats.inc(Counter::RxTerminate);
@@ -71,7 +72,7 @@ impl QpObj {
             ),
         };
         *self.stream.owed.lock() = term;
-        // The teardown brings the actions about, in its own order.
+        // The teardown performs the actions, in its own order.
         let _ = self.step(step);
         match event {
             Event::None => {}
@@ -85,25 +86,26 @@ impl QpObj {
         }
     }
 
-    /// The peer is not there any more: the next work request that is flushed says so.
+    /// Notes that the peer is gone; the next flushed work request reports it.
     pub(crate) fn peer_gone(&self) {
         self.stream.unreachable.store(true, Release);
     }
 
-    /// Stops receiving: when it returns nothing is placed any more. Sleeps.
+    /// Stops reception: nothing is placed after the return. Sleeps.
     pub(crate) fn stop_rx(&self) {
         self.stream.rx_stopped.store(1, Release);
-        // Receiving happens with the socket locked, so whoever had begun is out once we have had the lock.
+        // Reception runs with the socket locked, so a run that has begun ends before the lock is
+        // granted.
         let link = self.link.lock().clone();
         if let Some(ep) = link {
             drop(ep.socket().lock());
         }
     }
 
-    /// Stops transmitting: when it returns nobody is sending, and nobody will begin. Sleeps.
+    /// Stops transmission: nobody sends after the return. Sleeps.
     pub(crate) fn stop_tx(&self) {
         if let Action::Wait = self.stream.step(owner::stop) {
-            // Owners never wait for the network, so this is short.
+            // Short: owners never wait for the network.
             self.stream.given_up.wait_for_completion();
         }
     }

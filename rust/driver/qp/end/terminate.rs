@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sending a Terminate: the last message of a stream (RFC 5040 7.1).
+//! The Terminate: the last message of a stream (RFC 5040 7.1).
 
 use super::stop::trace_terminate;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::net::Socket;
 
-/// How far a Terminate has got.
+/// The progress of a Terminate.
 pub(crate) enum Progress {
     /// TCP has all of it.
     Sent,
-    /// TCP has no space; `write_space` tells when there is some.
+    /// TCP has no space; `write_space` announces it.
     NoSpace,
-    /// TCP has no memory, and nobody tells when there is some.
+    /// TCP has no memory, which no callback announces.
     NoMemory,
-    /// It will not be sent: the connection is gone.
+    /// The connection is gone.
     Lost,
 }
 
 impl QpObj {
-    /// Puts the Terminate that is due behind what has been encoded, so that it begins at an FPDU boundary; `false` if none is due, or
-    /// there is no memory for it. Sleeps.
+    /// Appends the Terminate that is due behind the encoded FPDUs, at an FPDU boundary. `false` if
+    /// none is due, or there is no memory. Sleeps.
     ///
-    /// After [`Self::stop_tx`], so the transmit state is at rest.
+    /// Called after [`Self::stop_tx`], with the transmit state at rest.
     pub(crate) fn begin_terminate(&self) -> bool {
         let owed = *self.stream.owed.lock();
         let (Some(term), Some(mut tx)) = (owed, self.stream.tx.take()) else {
@@ -34,9 +34,10 @@ impl QpObj {
         added
     }
 
-    /// Hands TCP more of what there is to send, up to the end of the Terminate. Sleeps, but not for the network.
+    /// Hands TCP more of the stream, up to the end of the Terminate. Sleeps, but not for the
+    /// network.
     ///
-    /// After [`Self::begin_terminate`], until that is sent or given up.
+    /// Called after [`Self::begin_terminate`], until the Terminate is sent or given up.
     pub(crate) fn push_terminate(&self, sock: &Socket) -> Progress {
         let Some(mut tx) = self.stream.tx.take() else {
             return Progress::Lost;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What complete FPDUs and errors amount to: completions, Read Requests to answer, the end of the stream.
+//! Delivery: complete FPDUs become completions or Read Requests to answer; errors end the stream.
 
 use super::place::Target;
 use super::{RxCtx, LARGE};
@@ -18,7 +18,7 @@ use iwarp::rx::Event;
 use iwarp::wire::rdmap::ReadRequest;
 
 impl RxCtx {
-    /// An FPDU is complete.
+    /// Ends an FPDU, and delivers its message if that is complete.
     #[inline]
     pub(super) fn finish(&mut self, qp: &QpObj) -> Result<()> {
         let mut crc = 0;
@@ -83,7 +83,8 @@ impl RxCtx {
 
     #[inline(never)]
     fn deliver_request(&mut self, qp: &QpObj, msn: u32, read: ReadRequest) -> Result<()> {
-        // Checked on arrival, when all that came before it has been delivered, and again while the response is made.
+        // Checked on arrival, when all earlier messages are delivered, and again while the response
+        // is encoded.
         let source = match read.len {
             0 => None,
             len => Some(
@@ -105,7 +106,7 @@ impl RxCtx {
             ),
         };
         qp.stream.add_request(Request { msn, read, source })?;
-        // Also starts what an answered Read would, so it takes the place of that; `Open` starts everything.
+        // This wake-up includes that of an answered Read; `Open` includes both.
         if !matches!(self.wake, Some(Wake::Open)) {
             self.wake = Some(Wake::ReadRequest);
         }
@@ -151,7 +152,7 @@ impl RxCtx {
         }
     }
 
-    /// The stream is over. The work request that suffered gets its status; what else is open will be flushed.
+    /// Ends the stream. The affected work request gets its status; the others will be flushed.
     #[cold]
     pub(super) fn broken(&mut self, qp: &QpObj, error: Error) {
         let term = self.machine.terminate(error);

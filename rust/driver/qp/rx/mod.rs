@@ -2,10 +2,12 @@
 
 //! Receive: from the socket to consumer memory and completions.
 //!
-//! Everything here runs from `sk_data_ready` with the socket locked, mostly in softirq: no allocation, no sleeping. The socket lock is also
-//! what makes the receiver exclusive, so its state is simply taken out of its slot for the time of a run. What is queued is consumed
-//! in one go, except for amounts that would keep a CPU too long, such as all that waited for one lost segment: a datamover does the rest, turn
-//! by turn, and until it has caught up nobody else reads, so that the window of TCP closes. A stream that has failed goes on consuming, and drops what it gets (RFC 5041 7.1).
+//! All of it runs from `sk_data_ready` with the socket locked, mostly in softirq: it neither
+//! allocates nor sleeps. The socket lock makes the receiver exclusive, so a run takes the state out
+//! of its slot. A run consumes what is queued, up to a limit: more would occupy a CPU too long, for
+//! example all that waited for one lost segment. A datamover continues turn by turn. Until it has
+//! caught up nobody else reads, so the window of TCP closes. A failed stream goes on consuming and
+//! drops everything (RFC 5041 7.1).
 
 mod deliver;
 mod place;
@@ -30,38 +32,41 @@ use iwarp::wire::rdmap::MAX_HEADER;
 use kernel::sync::atomic::{Full, Relaxed, Release};
 use kernel::sync::Arc;
 
-/// Bytes that are consumed in one go.
+/// Bytes consumed in one run.
 const TURN: usize = 256 * 1024;
 
-/// A message that may be sent by reference: the peer may wait for the acknowledgement of its end to complete it.
+/// Length in bytes from which a message may have been sent by reference. The peer then waits for
+/// the ACK of its end to complete it.
 const LARGE: u32 = 64 * 1024;
 
 /// The receiver of a stream.
 pub(super) struct RxCtx {
     machine: RxMachine,
-    /// CRC of the FPDU as far as it has been taken.
+    /// CRC over the part of the FPDU that has come in.
     crc: Crc32c,
-    /// The receive work request taken last, whether it is being filled, and its memory.
+    /// The receive work request taken last, whether a message is being placed in it, and its
+    /// memory.
     recv: RecvWr,
     receiving: bool,
-    /// Bytes it can take.
+    /// Bytes that it can take.
     room: u32,
     buffers: Sgl,
     /// Sink of the Read being answered.
     sink: Option<MemRef>,
     target: Target,
-    /// The regions the peer wrote to and read from last.
+    /// The regions that the peer wrote to and read from last.
     written: LastEntry,
     read: LastEntry,
-    /// What the transmit side is to be told after the run.
+    /// The wake-up for the transmitter after the run.
     wake: Option<Wake>,
-    /// A large message came to its end during the run.
+    /// A large message has ended during the run.
     large: bool,
-    /// An FPDU may be left in the queue until all of it is there.
+    /// An FPDU may stay in the socket until all of it has come.
     patient: bool,
-    /// One was.
+    /// An FPDU has been left there.
     waits: bool,
-    /// Told of the peer's first FPDU, which also lets us send (RFC 5044 7.1.2).
+    /// The endpoint to notify of the peer's first FPDU, which ends the silence of a responder (RFC
+    /// 5044 7.1.2).
     held: Option<Arc<Endpoint>>,
     fpdus: u64,
     bytes: u64,
@@ -90,13 +95,13 @@ impl RxCtx {
         }
     }
 
-    /// Number of the receive work request a message was being placed in.
+    /// ID of the receive work request that a message is being placed in.
     pub(super) fn unfinished(&self) -> Option<u64> {
         self.receiving.then(|| self.recv.id())
     }
 
-    /// Consumes a range of the stream, and returns how much of it: all, whatever happens, but for an
-    /// FPDU that is waited for.
+    /// Consumes a range of the stream and returns its length in bytes: all, even after an error,
+    /// unless an FPDU has to be waited for.
     fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
         let taken = self.try_consume(qp, skb).unwrap_or_else(|error| {
             self.broken(qp, error);
@@ -118,7 +123,8 @@ impl RxCtx {
         Ok(skb.len())
     }
 
-    /// Takes the rest of the current FPDU, or the next one, from `pos` on, or as much as there is of it; returns where that ends.
+    /// Takes the rest of the current FPDU, or the next one, from offset `from` on, as far as it has
+    /// come. Returns the offset of its end.
     #[inline(never)]
     fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
         let mut pos = from;
@@ -137,7 +143,7 @@ impl RxCtx {
             pos = pos.wrapping_add(n);
         }
         if self.machine.checks_crc() {
-            // The CRC is taken over as long runs of the socket buffer as possible; the pad is the machine's to add.
+            // The CRC is computed over runs as long as possible; the machine adds the pad.
             self.take_crc(skb, from, pos)?;
         }
         if let Need::Trailer(want) = self.machine.need() {
@@ -155,10 +161,11 @@ impl RxCtx {
         Ok(pos)
     }
 
-    /// Checks the CRC of the FPDU at `pos` before anything else in it is believed (RFC 5044 4.4): a damaged header would have the
-    /// payload go to the wrong place. `false` if it has to be waited for.
+    /// Checks the CRC of the FPDU at `pos` before its header is trusted (RFC 5044 4.4), because a
+    /// damaged header would misplace the payload. `false` if part of the FPDU has not come yet.
     ///
-    /// Of one that finds no room in the socket, and comes in pieces therefore, the pieces are placed, but not delivered.
+    /// An FPDU that does not fit in the socket comes in pieces. They are placed, but not delivered,
+    /// before the CRC is checked.
     fn vouch(&mut self, skb: &mut Skb<'_>, pos: usize) -> Result<bool> {
         self.crc = Crc32c::new();
         let mut length = [0; 2];
@@ -201,7 +208,7 @@ impl QpObj {
         if self.stream.rx_stopped() || self.stream.rx_due.load(Relaxed) {
             return;
         }
-        // Empty before the start and after the end. The socket lock keeps other runs out.
+        // Empty before the start and after the end. The socket lock excludes other runs.
         let Some(mut rx) = self.stream.rx.take() else {
             return;
         };
@@ -219,11 +226,11 @@ impl QpObj {
                 left = left.saturating_sub(skb.len());
                 rx.consume(self, skb)
             });
-            // No error of the socket, which would show in its state: data that cannot be read.
+            // The data cannot be read; an error of the socket would show in its state instead.
             if let Err(e) = read {
                 self.fail(Cause::Lost(e));
             }
-            // Once the window has been opened for what was read.
+            // Asked after the window has been opened for what was read.
             if !rx.waits || !rx.patient || !sk.is_stuck() {
                 break;
             }
@@ -238,7 +245,7 @@ impl QpObj {
         self.stream.rx.put(rx);
         if more {
             stats.inc(Counter::RxDeferred);
-            // Before the mover can look; the socket lock keeps the order for everybody else.
+            // Set before the datamover can look; the socket lock orders it for all others.
             self.stream.rx_due.store(true, Release);
             self.enqueue_mover(context::cpu());
         }
@@ -255,12 +262,12 @@ impl QpObj {
         }
     }
 
-    /// The caller goes on receiving, also if a datamover was to do it.
+    /// Takes reception over from a datamover.
     pub(crate) fn receive_here(&self) {
         self.stream.rx_due.store(false, Relaxed);
     }
 
-    /// A datamover's turn to receive, if it is one.
+    /// Continues reception in a datamover, if that is due.
     pub(super) fn receive_on(&self) {
         if !self.stream.rx_due.load(Relaxed) || !self.stream.rx_due.xchg(false, Full) {
             return;

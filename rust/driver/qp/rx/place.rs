@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where payload goes: to receive buffers, to the sinks of Reads, to memory that the peer names.
+//! Placement: payload goes to receive buffers, to the sinks of Reads, or to memory that the peer
+//! names.
 
 use super::RxCtx;
 use crate::driver::qp::sgl::List;
@@ -14,21 +15,21 @@ use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
 use iwarp::rx::{Kind, Segment};
 use iwarp::wire::ddp::Tagged;
 
-/// Where the payload of the current segment goes.
+/// The destination of the current segment's payload.
 pub(super) enum Target {
-    /// Nowhere: there is none, or nobody wants it.
+    /// None: there is no payload, or it is dropped.
     Nowhere,
-    /// To the receive buffer, at its cursor.
+    /// The receive buffer, at its cursor.
     Recv,
-    /// To the sink of the Read that is being answered.
+    /// The sink of the Read that is being answered.
     Sink { to: u64 },
-    /// To memory the peer named.
+    /// Memory that the peer has named.
     Memory { mem: MemRef, to: u64 },
 }
 
 impl RxCtx {
-    /// A segment begins: everything that can be wrong with it is found before its first byte is placed. If its payload is all there it
-    /// is placed at once; returns how many bytes were.
+    /// Begins a segment. All errors are found before its first byte is placed. A payload that is
+    /// all there is placed at once; returns the bytes placed.
     #[inline]
     pub(super) fn begin(&mut self, qp: &QpObj, skb: &Skb<'_>, pos: usize) -> Result<usize> {
         let segment = *self.machine.segment().ok_or(Error::State)?;
@@ -89,7 +90,8 @@ impl RxCtx {
         Ok(())
     }
 
-    /// Whether the payload is in place: a whole message is placed at once.
+    /// Begins a segment of a Send; `true` if its payload is placed. A whole message is placed at
+    /// once.
     #[inline]
     fn begin_send(
         &mut self,
@@ -97,7 +99,7 @@ impl RxCtx {
         segment: &Segment,
         payload: Option<(&Skb<'_>, usize)>,
     ) -> Result<bool, AccessError> {
-        // An SRQ has its own protection domain, so it comes with the element.
+        // The element brings the protection domain, because an SRQ has its own.
         let list = List {
             qp,
             pd: self.recv.pd,
@@ -115,7 +117,7 @@ impl RxCtx {
         Ok(false)
     }
 
-    /// Whether the payload is in place.
+    /// Begins a segment of a Write; `true` if its payload is placed.
     #[inline]
     fn begin_write(
         &mut self,

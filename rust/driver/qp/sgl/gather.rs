@@ -16,7 +16,7 @@ impl Sgl {
             .all(|piece| piece.mem.can_share())
     }
 
-    /// Has `buf` send the next `len` bytes by reference, and `crc` go over them.
+    /// Appends the next `len` bytes to `buf` by reference, and adds them to `crc`.
     pub(in crate::driver::qp) fn send_by_ref(
         &mut self,
         len: usize,
@@ -28,7 +28,7 @@ impl Sgl {
         })
     }
 
-    /// Copies a whole message out of `list`: as much as there is room for in `dst`.
+    /// Fills `dst` with a whole message from `list`.
     pub(in crate::driver::qp) fn gather_all(
         &mut self,
         list: &List<'_>,
@@ -50,7 +50,7 @@ impl Sgl {
         gathered
     }
 
-    /// Copies the next `dst.len()` bytes out.
+    /// Fills `dst` with the next bytes.
     pub(in crate::driver::qp) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
         self.walk(dst.len(), |mem, addr, at, n| {
             let part = at

@@ -2,9 +2,10 @@
 
 //! Payload: the only code that moves the bytes of consumers.
 //!
-//! [`Sgl`] is a scatter/gather list whose entries have been checked and resolved, with a cursor. Resolving keeps the pages of a region,
-//! not its validity: every copy asks the region's gate again, so nothing is read or written through an STag that has been invalidated.
-//! A message that is moved as a whole is not resolved first: what it needs of a region is checked, and copied, in one pass through the gate.
+//! [`Sgl`] is a checked and resolved scatter/gather list with a cursor. Resolving keeps the pages
+//! of a region, but not its validity: each copy passes the region's gate again, so nothing is read
+//! or written through an invalidated STag. A message that is moved whole is not resolved first; it
+//! is checked and copied in one pass through the gate.
 
 mod gather;
 mod scatter;
@@ -15,13 +16,13 @@ use crate::kapi::rdma::Sge;
 use iwarp::mem::access::{Access, AccessError, Need, PdId};
 use iwarp::mem::stag::Stag;
 
-/// Most elements of a list, as libsiw has it.
+/// Most elements of a list, as in libsiw.
 pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;
 
-/// A list that has not been looked at yet, and who wants to use it.
+/// An unchecked list, and the queue pair that uses it.
 pub(crate) struct List<'a> {
     pub(crate) qp: &'a QpObj,
-    /// Its own, or that of the shared receive queue the list is from.
+    /// The protection domain of `qp`, or of the shared receive queue that the list comes from.
     pub(crate) pd: PdId,
     pub(crate) sges: &'a [Sge],
 }
@@ -46,7 +47,7 @@ struct Piece {
 pub(crate) struct Sgl {
     pieces: [Option<Piece>; MAX_SGE],
     len: u32,
-    /// Element the cursor is in, and offset in it.
+    /// The cursor: index of the element, and offset in it in bytes.
     index: usize,
     offset: u32,
     last: LastEntry,
@@ -63,9 +64,9 @@ impl Sgl {
         }
     }
 
-    /// Takes the place of the current list: resolves all of `list`, or nothing if an element of it fails.
+    /// Replaces the current list: resolves all of `list`, or nothing if an element fails.
     ///
-    /// Elements of length 0 are not looked at.
+    /// Elements of length 0 are ignored.
     pub(crate) fn load(&mut self, list: &List<'_>, need: Need) -> Result<(), AccessError> {
         self.clear();
         let loaded = self.try_load(list, need);
@@ -92,7 +93,7 @@ impl Sgl {
         Ok(())
     }
 
-    /// Takes the place of the current list: `len` bytes, not 0, at `addr` of what was checked.
+    /// Replaces the current list by `len` bytes, not 0, at `addr` of checked memory.
     pub(crate) fn load_one(&mut self, mem: MemRef, addr: u64, len: u32) {
         self.clear();
         let [first, ..] = &mut self.pieces;
@@ -100,10 +101,10 @@ impl Sgl {
         self.len = len;
     }
 
-    /// Lets go of the memory.
+    /// Drops the references to memory.
     pub(crate) fn clear(&mut self) {
         if self.len == 0 {
-            // What was loaded has no bytes, so there are no pieces.
+            // A list without bytes has no pieces.
             return;
         }
         for piece in &mut self.pieces {
@@ -116,7 +117,8 @@ impl Sgl {
         self.offset = 0;
     }
 
-    /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range, bytes)` for each part on the way.
+    /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range,
+    /// bytes)` for each part on the way.
     fn walk(
         &mut self,
         len: usize,

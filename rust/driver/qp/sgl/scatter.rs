@@ -2,14 +2,15 @@
 
 //! In: the stream to consumer memory.
 //!
-//! Bytes go straight from the socket buffer to the consumer's pages. The CRC is not taken from there: the consumer may write to them too.
+//! Bytes go straight from the socket buffer to the consumer's pages. The CRC is computed over the
+//! socket buffer, because the consumer may write to its pages.
 
 use super::{List, Sgl};
 use crate::kapi::net::Skb;
 use iwarp::mem::access::{AccessError, Need};
 
 impl Sgl {
-    /// Places a whole message in `list`, which it fits in: `len` bytes of `skb` from `off` on.
+    /// Places a whole message in `list`: `len` bytes of `skb` from `off` on.
     pub(crate) fn scatter_all(
         &mut self,
         list: &List<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Zero copy: which messages are sent by reference.
+//! Zero copy: decides which messages are sent by reference.
 
 use super::message::list;
 use super::{Source, TxCtx};
@@ -11,27 +11,28 @@ use iwarp::error::Error as IwarpError;
 use iwarp::mem::access::{AccessOp, Need as Right};
 use kernel::page::PAGE_SIZE;
 
-/// Payload of an FPDU that is sent by reference to a peer that takes large ones: with header, trailer and one page more, because it may
-/// begin inside of one, it fills an skb (`MAX_SKB_FRAGS`).
+/// Largest payload of an FPDU sent by reference, in bytes. With header, trailer and one more page,
+/// as payload may begin inside a page, it fills an skb (`MAX_SKB_FRAGS`).
 pub(super) const BY_REF_PAYLOAD: u16 = 14 * PAGE_SIZE as u16;
 
-/// What else is in a ULPDU (RFC 5041 5).
+/// Header bytes of a tagged and of an untagged ULPDU (RFC 5041 5).
 pub(super) const TAGGED: u16 = 14;
 
 pub(super) const UNTAGGED: u16 = 18;
 
-/// A message whose completion somebody waits for, with none behind it, is sent by reference only if it is as large as that: until then
-/// copying takes less time than an ACK may.
+/// Smallest message sent by reference, in bytes, if a consumer waits for its completion and nothing
+/// is posted behind it. Below, a copy takes less time than an ACK may.
 const BY_REF_AWAITED: u32 = 256 * 1024;
 
 impl TxCtx {
-    /// Whether the work request's message is large enough to be sent by reference. Inline payload is not: it has no memory of its own.
+    /// Whether the work request's message is large enough to be sent by reference. Inline payload
+    /// is not: it has no memory of its own.
     #[inline]
     pub(super) fn may_go_by_ref(&self) -> bool {
         self.is_large(self.wr.bytes()) && !self.wr.is_inline()
     }
 
-    /// As [`Self::source`], for a message that is large enough to be sent by reference.
+    /// The same as [`Self::source`], for a message that is large enough to be sent by reference.
     #[inline(never)]
     pub(super) fn source_of_large(&mut self, qp: &QpObj, seq: u32) -> Result<Source, IwarpError> {
         // The whole list is checked before the first byte of the message leaves.
@@ -53,10 +54,11 @@ impl TxCtx {
         Ok(Source::ByRef { marker })
     }
 
-    /// Where the `len` bytes come from that the peer reads.
+    /// The source of a Read Response of `len` bytes.
     ///
-    /// Their owner may write to them while they are read, so no CRC can be taken over them where they are. Nobody waits for the peer's
-    /// acknowledgement: until it comes the pages are TCP's, too, whatever becomes of the region.
+    /// The owner of the memory may write to it meanwhile, so a CRC cannot be computed in place.
+    /// Nothing waits for the peer's acknowledgement: until it comes TCP holds the pages, even if
+    /// the region goes.
     pub(super) fn source_of_response(&self, qp: &QpObj, len: u32) -> Source {
         if !self.is_large(len) || self.framer.stream.crc() || !self.can_go_by_ref() {
             return Source::Response;
@@ -76,10 +78,12 @@ impl TxCtx {
         self.zcopy_min.is_some_and(|min| len >= min.get())
     }
 
-    /// Whether what `sges` has may be sent by reference, and that pays if it is large.
+    /// Whether the memory in `sges` may be sent by reference, and doing so pays for a large
+    /// message.
     ///
-    /// The peer has to take large FPDUs, and not only for the skbs that they fill: one that does is this driver, which acknowledges a large
-    /// message at once. Others may put that off, and the completion with it.
+    /// The peer must take large FPDUs. They fill skbs, and a peer that takes them is this driver,
+    /// which acknowledges a large message at once. Another peer may delay the ACK, and the
+    /// completion with it.
     fn can_go_by_ref(&self) -> bool {
         self.large
             && !self.framer.stream.markers()

@@ -2,11 +2,13 @@
 
 //! FPDUs: their headers, payload, pad, markers and CRC.
 //!
-//! Payload is copied once, into the private pages that TCP will send from, and the CRC is taken over that copy. A consumer that changes
-//! its buffer meanwhile thus cannot make a CRC wrong; for the source of a peer's Read it may legally do so.
+//! Payload is copied once, into private pages that TCP sends from, and the CRC covers the copy. So
+//! a consumer that changes its buffer meanwhile cannot invalidate a CRC. It may legally change the
+//! source of a peer's Read.
 //!
-//! Large messages of the SQ may be sent from where they are instead: the consumer leaves them alone until the work request completes. What
-//! the peer reads may, too, if no CRC is asked for.
+//! Large messages of the SQ may be sent from where they are instead, because the consumer must not
+//! touch them before the work request completes. So may the source of a peer's Read if the
+//! connection has no CRC.
 
 use crate::driver::qp::sgl::{Sgl, MAX_SGE};
 use crate::kapi::crc32c::Crc32c;
@@ -15,13 +17,13 @@ use iwarp::mem::access::AccessError;
 use iwarp::tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
 use kernel::page::PAGE_SIZE;
 
-/// What became of an FPDU.
+/// The outcome of encoding an FPDU.
 pub(super) enum Encoded {
-    /// It is in the buffer and takes this many bytes of stream.
+    /// The FPDU is in the buffer and takes this many bytes of the stream.
     Done(usize),
-    /// No room or no memory now.
+    /// No room or no memory at present.
     NoRoom,
-    /// The payload may no longer be read.
+    /// Access to the payload is denied.
     Denied(AccessError),
 }
 
@@ -49,7 +51,7 @@ pub(super) fn encode(
             Encoded::Done(total)
         }
         Some(Err(denied)) => Encoded::Denied(denied),
-        // The lengths come from `fpdu` itself, so this does not happen.
+        // Unreachable: the lengths come from `fpdu` itself.
         None => Encoded::NoRoom,
     }
 }
@@ -63,7 +65,8 @@ fn fill(
     fpdu: &Fpdu,
     copy: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
 ) -> Option<Result<(), AccessError>> {
-    // With markers the FPDU is built at the end of the space, and its parts are then moved down between them.
+    // With markers, the FPDU is built at the end of the space and its parts are then moved down
+    // between them.
     let body = out.get_mut(shift..)?;
     let (head, rest) = body.split_at_mut_checked(usize::from(fpdu.header_len()))?;
     msg.emit(fpdu, head)?;
@@ -89,7 +92,7 @@ fn fill(
     Some(Ok(()))
 }
 
-/// Puts the markers in (RFC 5044 4.3): `out[shift..]` is the FPDU without them.
+/// Inserts the markers (RFC 5044 4.3); `out[shift..]` is the FPDU without them.
 #[cold]
 fn spread(out: &mut [u8], shift: usize, plan: MarkerPlan) -> Option<()> {
     let (mut from, mut to) = (shift, 0usize);
@@ -109,7 +112,8 @@ fn spread(out: &mut [u8], shift: usize, plan: MarkerPlan) -> Option<()> {
     Some(())
 }
 
-/// Appends `fpdu`, which has payload and gets no markers, to `buf`. The payload is what comes next of `sges`, and stays where it is.
+/// Appends `fpdu`, which has payload and no markers, to `buf`. The payload is next in `sges`, and
+/// stays where it is.
 pub(super) fn encode_by_ref(
     buf: &mut TxBuf,
     stream: &TxStream,
@@ -121,7 +125,7 @@ pub(super) fn encode_by_ref(
     let payload = usize::from(fpdu.payload().1);
     let total = fpdu.stream_len() as usize;
     let trailer = total.saturating_sub(header).saturating_sub(payload);
-    // Header, trailer, and pages, of which the first and the last of each element may be used in part.
+    // Header, trailer and pages; the first and the last page of each element may be used in part.
     let runs = payload.div_ceil(PAGE_SIZE).saturating_add(2 * MAX_SGE + 2);
     if !buf.can_share(runs) {
         return Encoded::NoRoom;
@@ -145,7 +149,7 @@ pub(super) fn encode_by_ref(
         buf.unshare(mark);
         return Encoded::Denied(denied);
     }
-    // There was room for it together with the header.
+    // The room was reserved together with the header.
     let Some(tail) = buf.reserve(trailer) else {
         buf.unshare(mark);
         return Encoded::Denied(AccessError::Bounds);

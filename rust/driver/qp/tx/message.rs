@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The message in progress, FPDU by FPDU.
+//! Messages: cuts the message in progress into FPDUs, and finds their payload.
 
 use super::by_ref::{BY_REF_PAYLOAD, TAGGED, UNTAGGED};
 use super::encode::Encoded;
@@ -17,20 +17,20 @@ use iwarp::tx::Message;
 use iwarp::wire::mpa::mulpdu;
 use iwarp::wire::terminate::Terminate;
 
-/// How filling a batch ended.
+/// Why a batch takes no more.
 pub(super) enum Filled {
-    /// It is full, and there may be more.
+    /// The batch is full, and there may be more to send.
     Full,
-    /// There was no memory for more.
+    /// No memory for more.
     NoMemory,
     Idle,
     Blocked,
-    /// As many work requests are in progress as there can be.
+    /// The FIFO of completions is full.
     Crowded,
     Broken,
 }
 
-/// What came of encoding an FPDU.
+/// The outcome of a step of encoding.
 enum Step {
     Done,
     NoRoom,
@@ -44,7 +44,7 @@ impl TxCtx {
             if self.current.is_none() {
                 match self.next(qp) {
                     Next::Message => {}
-                    // Mostly there is one and no more.
+                    // Most of the time there is exactly one work request.
                     Next::Done if !self.has_more(qp) => return Filled::Idle,
                     Next::Done => continue,
                     Next::Idle => return Filled::Idle,
@@ -66,7 +66,7 @@ impl TxCtx {
         Filled::Full
     }
 
-    /// Whether there is anything left to look at.
+    /// Whether anything is left to send.
     #[inline]
     fn has_more(&self, qp: &QpObj) -> bool {
         self.current.is_some()
@@ -111,7 +111,8 @@ impl TxCtx {
                             return sges.gather_all(&list, dst);
                         }
                         if !*loaded {
-                            // All of it is checked before the first byte of the message leaves.
+                            // The whole list is checked before the first byte of the message
+                            // leaves.
                             sges.load(&list, Right::LocalRead)?;
                             *loaded = true;
                         }
@@ -137,8 +138,9 @@ impl TxCtx {
         }
     }
 
-    /// Whether the current message can be encoded now. One that is sent by reference goes to TCP behind what was copied, and behind others,
-    /// whose mark is theirs alone.
+    /// Whether the current message can be encoded now. A message sent by reference goes to TCP
+    /// behind copied bytes, and behind another one sent by reference: a mark belongs to one
+    /// message.
     fn can_encode(&mut self) -> bool {
         let Some(current) = &mut self.current else {
             return true;
@@ -153,7 +155,7 @@ impl TxCtx {
         true
     }
 
-    /// The payload of the current message may not be read.
+    /// Access to the payload of the current message is denied: says how the stream ends.
     #[cold]
     fn denied(&mut self, qp: &QpObj, error: AccessError) -> Cause {
         self.enlist(qp);
@@ -184,7 +186,7 @@ impl TxCtx {
         }
     }
 
-    /// The current message is encoded.
+    /// Ends the current message, which is encoded.
     fn finish_message(&mut self, qp: &QpObj) {
         let Some(current) = &self.current else { return };
         if let Source::ByRef { .. } = current.source {
@@ -215,9 +217,11 @@ impl TxCtx {
         self.current = None;
     }
 
-    /// Puts a Terminate behind what is encoded, cutting a message off between two FPDUs.
+    /// Appends a Terminate behind the encoded FPDUs; a message in progress is cut off between two
+    /// FPDUs.
     ///
-    /// A peer allows one more message after an error, and this is it (RFC 5041 7.1); nothing can follow. `false` if there is no memory.
+    /// The Terminate is the one message that may follow an error (RFC 5041 7.1). `false` if there
+    /// is no memory.
     pub(in crate::driver::qp) fn add_terminate(&mut self, term: Terminate) -> bool {
         let msg = self.framer.stream.begin(Message::Terminate(&term), 0);
         let Some(fpdu) = msg.fpdu(mulpdu(0, false)) else {
@@ -237,7 +241,7 @@ pub(super) fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
     }
 }
 
-/// Copies the part of the request's inline payload that begins at `from`, and fills `dst`.
+/// Fills `dst` from the request's inline payload, from offset `from` on.
 pub(super) fn copy_inline(wr: &SendWr, from: usize, dst: &mut [u8]) -> Result<(), AccessError> {
     let end = from.saturating_add(dst.len());
     let bytes = wr.inline().and_then(|data| data.get(from..end));

@@ -2,13 +2,14 @@
 
 //! Transmit: from work requests to the stream.
 //!
-//! One direction: the scheduler ([`sched`]) finds a CPU and a locked socket for the owner of the token; the owner asks the
-//! source ([`source`]) for messages, cuts them into FPDUs ([`message`], [`frame`]), hands those to TCP, and passes on what
-//! TCP has accepted to [`completions`](super::completions).
+//! A work request goes one way. The scheduler ([`sched`]) finds a CPU and a locked socket for the
+//! owner of the token. The owner asks the source ([`source`]) for messages, cuts them into FPDUs
+//! ([`message`], [`frame`]), hands those to TCP, and reports to [`completions`](super::completions)
+//! what TCP has accepted.
 //!
-//! The owner of the token works in batches: it encodes FPDUs, each exactly one TCP segment long so that segmentation offload
-//! cuts between them, from as many messages as fit, and hands them to TCP in one call. Read Responses and the SQ alternate at
-//! message boundaries. A work request is finished with the SQ when TCP has accepted its last byte.
+//! The owner works in batches. It encodes FPDUs from as many messages as fit, each FPDU exactly one
+//! TCP segment long so that segmentation offload cuts between them, and hands them to TCP in one
+//! call. Read Responses and the SQ alternate at message boundaries.
 
 mod by_ref;
 mod encode;
@@ -43,39 +44,39 @@ use iwarp::tx::{Message, TxMessage, TxStream};
 use iwarp::wire::mpa::mulpdu;
 use kernel::sync::Arc;
 
-/// Bytes handed to TCP at once: what one TSO burst can be.
+/// Bytes handed to TCP in one call: the length of a TSO burst.
 const BATCH: usize = 64 * 1024;
 
-/// Least that a look at the queues is charged, in bytes: doorbells on an empty queue cannot prolong a turn.
+/// Minimum charge per pass, in bytes, so that doorbells on an empty queue cannot prolong a turn.
 const LOOK: usize = 512;
 
-/// Where the payload of the current message comes from.
+/// The origin of the current message's payload.
 enum Source {
     None,
     Inline {
         used: usize,
     },
-    /// The list of the work request, and whether it has been resolved.
+    /// The list of the work request; `loaded` once it is resolved.
     List {
         loaded: bool,
     },
-    /// Elements that are sent from where they are. Their mark is here as long as nothing of them is encoded.
+    /// Elements sent from where they are. The mark is here until the first of them is encoded.
     ByRef {
         marker: Option<Marker>,
     },
-    /// What the peer wants to read.
+    /// The memory that the peer reads.
     Response,
 }
 
-/// Whose message it is.
+/// The owner of a message.
 enum Origin {
-    /// The work request with this retire entry.
+    /// The work request with this number in the FIFO of completions.
     Sq(u32),
-    /// The work request that is alone.
+    /// The work request that is not in the FIFO.
     Unqueued,
-    /// The answer to a Read Request of the peer.
+    /// The Read Response to a request of the peer.
     Response,
-    /// "Ready to receive", or the Terminate.
+    /// The driver itself: the RTR message or the Terminate.
     Own,
 }
 
@@ -85,11 +86,11 @@ struct Current {
     origin: Origin,
 }
 
-/// A work request that was taken when all before it had completed. If TCP accepts all of it in the next call it completes then and there,
-/// without ever having been in the retire FIFO; else it is put there.
+/// A work request taken when all earlier ones had completed. If TCP accepts all of it in the next
+/// call, it completes at once and never enters the FIFO of completions.
 struct Unqueued {
     wr: Wr,
-    /// As in the FIFO.
+    /// Stream position behind its last byte, as in the FIFO.
     end: u64,
 }
 
@@ -97,34 +98,35 @@ struct Unqueued {
 pub(super) struct TxCtx {
     sock: Arc<Socket>,
     framer: Framer,
-    /// The peer takes FPDUs of many segments.
+    /// The peer takes FPDUs longer than a segment.
     large: bool,
-    /// The smallest message that is sent by reference, if any is.
+    /// Smallest message sent by reference, in bytes; `None`: none is.
     zcopy_min: Option<NonZero<u32>>,
     current: Option<Current>,
     unqueued: Option<Unqueued>,
-    /// The Read Request of the peer that is being answered.
+    /// The peer's Read Request whose response is being encoded.
     answering: Option<Request>,
     sges: Sgl,
-    /// The region the last Read went to.
+    /// The region of the last Read's sink.
     sink: LastEntry,
-    /// A work request that was taken from the SQ and waits for a fence or for a place in the ORQ.
+    /// The number of a work request that is taken from the SQ and waits for a fence or for room in
+    /// the ORQ.
     waiting: Option<u32>,
-    /// The work request taken last. It stays here while its message is made.
+    /// The work request taken last, valid while its message is in progress.
     wr: SendWr,
-    /// Why the stream cannot go on.
+    /// The reason why the stream cannot go on.
     broken: Option<Cause>,
-    /// The last message came from the SQ, so the next Read Response goes first.
+    /// The last message came from the SQ, so a Read Response is next.
     respond_next: bool,
     /// Work requests taken from the SQ.
     taken: u32,
-    /// When doorbells are answered.
+    /// Decides when doorbells are answered.
     gather: Gather,
-    /// What it may send while others wait.
+    /// Credit while other QPs wait for the same datamover.
     share: Share,
-    /// The last run ended because TCP had no space, or too little for another turn.
+    /// The last run ended because TCP had too little space.
     paused: bool,
-    /// Runs so far.
+    /// Runs since the start.
     turns: u64,
 }
 
@@ -198,7 +200,7 @@ impl TxCtx {
         if self.unqueued.is_some() {
             self.enlist(qp);
         }
-        // Who knows when there is more to send.
+        // It may be long until there is more to send.
         if let Leave::Idle = why {
             self.framer.buf.rest();
         }
@@ -214,13 +216,13 @@ impl TxCtx {
             if space == 0 {
                 return Leave::Space;
             }
-            // What TCP has no space for would be encoded too early, and the turn is over behind the FPDU that uses it up.
-            // Of the space TCP takes something for itself.
+            // A batch never exceeds TCP's space, of which TCP needs a part for itself, nor the rest
+            // of the turn by more than an FPDU.
             let batch = BATCH.min(*budget).min(space.saturating_sub(space / 8));
             self.framer.mulpdu = self.fpdu_size(sock);
             let filled = self.fill(qp, batch);
             let had = self.framer.pending();
-            // TCP may hold back a short last segment only if it is sure that more follows at once.
+            // TCP may hold back a short last segment only if more follows at once for certain.
             let more = batch == BATCH && matches!(filled, Filled::Full) && self.current.is_some();
             let sent = match self.framer.push(qp, sock, more) {
                 Ok(sent) => sent,
@@ -243,27 +245,30 @@ impl TxCtx {
                         return Leave::Space;
                     }
                     if sent == 0 && had != 0 {
-                        // TCP has space but no memory. No callback will tell when there is some, so try again later.
+                        // TCP has space but no memory. No callback announces memory, so a datamover
+                        // tries again later.
                         return qp.starve();
                     }
                 }
                 Filled::Idle => return Leave::Idle,
                 Filled::Blocked => return Leave::Blocked,
                 Filled::NoMemory if sent == 0 => return qp.starve(),
-                // Behind a Read; its response lets us go on.
+                // The head is a Read; its response unblocks the QP.
                 Filled::Crowded if qp.stream.completions.is_full() => return Leave::Blocked,
                 Filled::Full | Filled::NoMemory | Filled::Crowded => {}
             }
             if *budget == 0 {
                 return Leave::Budget;
             }
-            // ACKs and data wait no longer than for a batch, and the backlog does not run over. What lets us go on leaves a note.
+            // Takes in ACKs and data after each batch, so that the backlog does not overflow.
+            // Whatever unblocks the QP leaves a note in the token.
             sock.flush_backlog();
         }
     }
 
-    /// The largest ULPDU of an FPDU: one that is as large as can be if the peer agreed, else one that is one TCP segment, or where segments
-    /// are larger than a buffer can be, a whole part of one.
+    /// The largest ULPDU, in bytes. FPDUs are as long as a buffer if the peer agreed to large ones;
+    /// else one FPDU is one TCP segment, or an integral part of a segment that is longer than a
+    /// buffer.
     fn fpdu_size(&self, sock: &SockView) -> u16 {
         if self.large {
             return mulpdu(TxBuf::MAX_FPDU as u32, self.framer.stream.markers());
@@ -276,7 +281,7 @@ impl TxCtx {
         mulpdu(size, self.framer.stream.markers())
     }
 
-    /// Completes what TCP has accepted.
+    /// Reports what TCP has accepted to the completions.
     #[inline(always)]
     fn retire(&mut self, qp: &QpObj, sock: &SockView) {
         match self.unqueued.take() {
@@ -296,7 +301,7 @@ impl TxCtx {
         }
     }
 
-    /// Hands TCP more of what is encoded.
+    /// Hands TCP more of the encoded FPDUs, up to the Terminate. Sleeps.
     pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Progress {
         if self.framer.push(qp, sock, false).is_err() {
             return Progress::Lost;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who transmits: taking and giving back the token of `iwarp::qp::owner`, and where the owner gets a locked socket from.
+//! Transmit scheduling: acquires and releases the owner token (`iwarp::qp::owner`), and locks the
+//! socket for the owner.
 //!
-//! A user's doorbell and the arrival of a Read Request are served on the spot; that of an ACK that makes send space if no process owns the
-//! socket, and kernel posters if it happens to be free. What cannot be, and a turn that gets too long, goes to a datamover. The doorbells of
-//! a user who posts small messages one after the other are served by a timer (`iwarp::qp::coalesce`).
+//! A program's doorbell and an arriving Read Request transmit at once. An ACK that makes space
+//! transmits if no process owns the socket, and a kernel poster if the socket is free. Everything
+//! else, and the rest of a turn that takes too long, goes to a datamover. A timer serves the
+//! doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
 use super::wire::Wire;
 use super::TxCtx;
@@ -23,27 +25,28 @@ use iwarp::qp::phase::Posted;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 
-/// Bytes a turn may take if no other QP waits for one, in process context.
+/// Bytes of a turn in process context if no other QP waits.
 const TURN: usize = 256 * 1024;
 
-/// The same in softirq, where all others have to wait for us, and the ACKs of many QPs may come at once: a batch.
+/// Bytes of a turn in softirq: one batch. All other work of the CPU waits meanwhile, and the ACKs
+/// of many QPs may come at once.
 const SHORT_TURN: usize = 64 * 1024;
 
-/// How much later a doorbell is answered if it is not at once, in nanoseconds.
+/// Delay of a coalesced doorbell, in nanoseconds.
 const LATER: u32 = 25_000;
 
-/// Why it is somebody's turn.
+/// The reason for a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// A datamover has come to it.
+    /// The turn of a datamover.
     Mover,
-    /// A user's doorbell, at once.
+    /// A program's doorbell, served at once.
     Doorbell,
-    /// The same, later.
+    /// A program's doorbell, served by the timer.
     Later,
     /// TCP has space again.
     Space,
-    /// A kernel ULP has posted, something has come in, or the stream begins.
+    /// A kernel consumer has posted, data has come in, or the stream begins.
     Other,
 }
 
@@ -51,23 +54,25 @@ enum Reason {
 #[derive(Clone, Copy)]
 struct Turn {
     reason: Reason,
-    /// Its limit in bytes, if nobody waits.
+    /// Its limit in bytes if no other QP waits.
     limit: usize,
 }
 
-/// Who has posted.
+/// The kind of poster.
 #[derive(Clone, Copy)]
 pub(crate) enum Kick {
     /// A user program, in its system call: may sleep.
     Poster,
-    /// A kernel ULP, in any context.
+    /// A kernel consumer, in any context.
     KernelPoster,
 }
 
 impl QpObj {
-    /// Work requests have been posted. Any context that suits `who`.
+    /// Transmits, or arranges for it, after work requests were posted. Any context that suits
+    /// `who`.
     pub(crate) fn kick(&self, who: Kick) {
-        // What was posted is visible before the phase is read: either we see that the QP is dead, or its flush sees the work request.
+        // Pairs with the barrier of `advance()`: either the phase read here is Error, or the flush
+        // sees the work request.
         smp_mb();
         match self.phase().posted() {
             Posted::Transmit => {}
@@ -101,7 +106,7 @@ impl QpObj {
         }
     }
 
-    /// Leaves what was posted to a timer, as more will come. Any context.
+    /// Leaves posted work requests to a timer, because more are expected. Any context.
     fn kick_later(&self) {
         let action = self
             .stream
@@ -114,22 +119,23 @@ impl QpObj {
         }
     }
 
-    /// Lets the QP transmit, which is silent since the start. Any context.
+    /// Ends the silence that a responder keeps since the start. Any context.
     ///
-    /// On the spot if it can be: a datamover owns the socket while it sends, and TCP acknowledges what has been answered meanwhile a moment
-    /// before that is placed.
+    /// Transmits at once if it can. A datamover would own the socket meanwhile, and TCP
+    /// acknowledges backlogged data before the driver places it.
     pub(crate) fn end_hold(&self) {
         if self.try_own(Wake::Open, true) {
             self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN));
         }
     }
 
-    /// Has a datamover look at the QP.
+    /// Leaves the QP to a datamover.
     pub(in crate::driver::qp) fn wake_mover(&self, wake: Wake) {
         self.try_own(wake, false);
     }
 
-    /// Something came in that may let us send. The caller holds the socket and has finished reading.
+    /// Transmits after the arrival of data that may unblock the QP. The caller holds the socket and
+    /// has finished reading.
     pub(in crate::driver::qp) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
@@ -138,7 +144,8 @@ impl QpObj {
         }
     }
 
-    /// TCP has space: `write_space` of the endpoint. The socket is locked, possibly by our own send; `tx` is there if it may be sent to.
+    /// Resumes transmission: TCP has space (`write_space`). The socket is locked, possibly by the
+    /// driver's own send; `tx` is `None` if it may not be sent to.
     pub(crate) fn tx_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
         self.await_acks(sk);
         if !is_enough(sk) || sk.space() == 0 {
@@ -147,7 +154,8 @@ impl QpObj {
         if !self.stream.completions.awaits_ack() {
             sk.clear_nospace();
         }
-        // Better not left to a datamover, which may have to wait until a program that polls for completions has used up its time.
+        // Sends here if possible: a datamover may have to wait until a polling program has used up
+        // its time slice.
         let Some(mut sock) = tx else {
             return self.wake_mover(Wake::Space);
         };
@@ -171,13 +179,14 @@ impl QpObj {
         }
     }
 
-    /// There is no memory: has a datamover try again in a while.
+    /// Has a datamover try again after a while, when there may be memory.
     pub(in crate::driver::qp) fn starve(&self) -> Leave {
         self.stream.starved.store(true, Relaxed);
         Leave::Budget
     }
 
-    /// Offers to transmit (`direct`) or asks for a datamover; `true` if the caller now owns the transmit side.
+    /// Offers to transmit (`direct`), or asks for a datamover. `true` if the caller now owns the
+    /// token.
     fn try_own(&self, wake: Wake, direct: bool) -> bool {
         match self.stream.step(|word| owner::kick(word, wake, direct)) {
             Action::Run => true,
@@ -192,26 +201,27 @@ impl QpObj {
         }
     }
 
-    /// The transmit state, for the owner of the token. It is in its slot whenever nobody owns the token, but for the time before the start
-    /// and after the end; then the token is given back.
+    /// Takes the transmit state for the owner of the token. Before the start and after the end
+    /// there is none; the token is then released.
     fn own_tx(&self) -> Option<KBox<TxCtx>> {
         loop {
             let tx = self.stream.tx.take();
-            // If somebody has left a note, the token is still ours; the note may be the start's.
+            // A note keeps the token here; it may be the one of the start.
             if tx.is_some() || !self.release(Leave::Hold) {
                 return tx;
             }
         }
     }
 
-    /// Transmits with the socket locked. Token held; sleeps.
+    /// Locks the socket and transmits. The caller owns the token. Sleeps.
     fn run_in_process(&self, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
         self.transmit(tx, &mut sock.lock(), turn);
     }
 
-    /// Transmits if the socket is free, else leaves it to a datamover. Token held; any context.
+    /// Transmits if the socket is free, else leaves the QP to a datamover. The caller owns the
+    /// token. Any context.
     fn run_in_atomic(&self, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
@@ -226,8 +236,8 @@ impl QpObj {
         }
     }
 
-    /// The owner's run. The token is given back with the socket still locked, so that `write_space` cannot fall between the last look at
-    /// the space and the release.
+    /// Runs the owner's turn. Releases the token with the socket still locked, so that
+    /// `write_space` cannot fall between the last look at the space and the release.
     fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
         let (mut left, charged) = self.begin_turn(&mut tx.share, turn);
         let (sent, taken) = (tx.accepted(), tx.taken);
@@ -239,19 +249,19 @@ impl QpObj {
                 _ => tx.run(self, sk, &mut left),
             };
             let why = match why {
-                // The next ACK that makes enough space brings the next turn: that takes no datamover.
+                // The next ACK that makes enough space brings the next turn, without a datamover.
                 Leave::Budget
                     if turn.reason == Reason::Space && left == 0 && !charged && !is_enough(sk) =>
                 {
                     sk.set_nospace();
                     Leave::Space
                 }
-                // A note may have been left; its answer is for the next turn.
+                // A note may have been left; the next turn answers it.
                 Leave::Idle | Leave::Blocked if left == 0 => Leave::Budget,
                 why => why,
             };
             if charged {
-                // An FPDU goes out whole, also when less was left.
+                // An FPDU goes out whole even if less was left.
                 let sent = tx.accepted().wrapping_sub(accepted) as usize;
                 tx.share.charge(before.saturating_sub(left).max(sent));
             }
@@ -280,7 +290,7 @@ impl QpObj {
         }
     }
 
-    /// Whether the next doorbell is answered later, after a turn that has brought this about.
+    /// Decides after a turn whether the next doorbell is left to the timer.
     #[inline]
     fn gather(&self, tx: &mut TxCtx, turn: Turn, sent: u64, taken: u32) {
         let later = match turn.reason {
@@ -298,7 +308,7 @@ impl QpObj {
         self.stream.gathers.store(gathers, Relaxed);
     }
 
-    /// How many bytes may be sent, and whether they are charged, as others wait.
+    /// The bytes that this turn may send, and whether they are charged because other QPs wait.
     #[inline]
     fn begin_turn(&self, share: &mut Share, turn: Turn) -> (usize, bool) {
         let by_mover = turn.reason == Reason::Mover;
@@ -318,7 +328,8 @@ impl QpObj {
         (turn.limit.min(credit as usize), true)
     }
 
-    /// Who transmitted on the spot leaves; a datamover on his CPU may have to go on, unless it is just the one that ACKs come to.
+    /// Ends a turn outside a datamover. The datamover of this CPU takes over, except after a turn
+    /// in an ACK's softirq: the CPU that ACKs arrive on says nothing about the poster.
     fn leave_direct(&self, turn: Turn, why: Leave) {
         if turn.reason == Reason::Mover {
             return;
@@ -331,7 +342,7 @@ impl QpObj {
         }
     }
 
-    /// Gives the token back; `true` if it is still ours, because somebody has left a note.
+    /// Releases the token; `true` if the caller still owns it, because somebody has left a note.
     fn release(&self, why: Leave) -> bool {
         match self.stream.step(|word| owner::leave(word, why)) {
             Action::Again => true,
@@ -354,8 +365,9 @@ impl QpObj {
     }
 }
 
-/// Whether TCP has so much space that a turn is worth its while. Waking for every acknowledged segment would be a lot of turns with little
-/// to send. Until there is a good part of the buffer free the flag stays set, and we are asked again at the next ACK.
+/// Whether TCP has enough space to make a turn worthwhile. A turn for each acknowledged segment
+/// would send little. The socket's flag stays set until a good part of the buffer is free, so the
+/// next ACK asks again.
 fn is_enough(sk: &SockView) -> bool {
     sk.space() >= sk.sndbuf() / 4 || sk.wmem_queued() == 0
 }
@@ -366,7 +378,7 @@ impl Turn {
     }
 }
 
-/// A queue pair whose doorbell is answered later.
+/// A queue pair whose doorbell the timer serves.
 #[pin_data]
 pub(in crate::driver::qp) struct Later {
     #[pin]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The source of messages: the SQ and the Read Requests of the peer, in turn.
+//! The source of messages: the SQ and the peer's Read Requests, in turn.
 
 use super::encode::Encoded;
 use super::message::{copy_inline, list};
@@ -19,17 +19,17 @@ use iwarp::rx::ReadExpect;
 use iwarp::tx::{Fpdu, Message, TxMessage};
 use iwarp::wire::rdmap::ReadRequest;
 
-/// What came of looking for a message.
+/// The outcome of looking for a message.
 pub(super) enum Next {
-    /// There is one.
+    /// A message is in progress.
     Message,
-    /// A work request was encoded, or done, on the spot: look again.
+    /// A work request is encoded or done already; look again.
     Done,
-    /// Nothing to do.
+    /// Nothing is posted or requested.
     Idle,
-    /// The head of the SQ has to wait for a response.
+    /// The head of the SQ waits for a Read Response.
     Blocked,
-    /// The head of the SQ has to wait until something completes.
+    /// The head of the SQ waits for a completion.
     Crowded,
     /// The stream cannot go on; [`TxCtx::broken`] says why.
     Broken,
@@ -42,7 +42,7 @@ impl TxCtx {
             return Next::Message;
         }
         match self.next_from_sq(qp) {
-            // The SQ rests or waits; responses do not.
+            // The SQ is empty or waits; responses need not.
             Next::Idle if self.respond(qp) => Next::Message,
             Next::Blocked | Next::Crowded if self.respond(qp) => Next::Message,
             next => next,
@@ -104,7 +104,8 @@ impl TxCtx {
                             bytes: 0,
                             signalled: wr.signalled,
                         };
-                        // It may have been posted after the QP was told to end: then it is for the flush, which finds it in the FIFO.
+                        // If teardown has begun, the work request stays in the FIFO; the flush
+                        // completes it.
                         let ends = qp.phase() != Phase::Rts;
                         let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
                             && !wr.fence
@@ -114,12 +115,12 @@ impl TxCtx {
                             return self.begin_unqueued(qp, new);
                         }
                         self.enlist(qp);
-                        // There was room, and only the owner fills it.
+                        // There was room, and only the owner of the token fills the FIFO.
                         let Some(seq) = qp.stream.completions.push(new) else {
                             return Next::Crowded;
                         };
                         if ends {
-                            // Let go of before it completes.
+                            // Dropped before the completion is visible.
                             self.wr.reg = None;
                             return Next::Broken;
                         }
@@ -171,7 +172,8 @@ impl TxCtx {
         }
     }
 
-    /// Begins the work request that is alone. If it is one FPDU, as most that are alone, it is encoded then and there.
+    /// Begins a work request outside the FIFO. If it is one FPDU, as most are, it is encoded at
+    /// once.
     #[inline]
     fn begin_unqueued(&mut self, qp: &QpObj, mut wr: Wr) -> Next {
         let msg = self.begin_message();
@@ -190,7 +192,7 @@ impl TxCtx {
                 return Next::Done;
             }
         }
-        // What stood in the way is met again, and handled, with the FPDUs of longer ones.
+        // Any obstacle is met again, and handled, by the path of longer messages.
         self.current = Some(Current {
             msg,
             source: self.source(),
@@ -201,7 +203,7 @@ impl TxCtx {
         Next::Message
     }
 
-    /// Gives the work request that is alone its place in the retire FIFO, before another one gets one.
+    /// Enters the work request that is outside the FIFO, before another one enters.
     pub(super) fn enlist(&mut self, qp: &QpObj) -> Option<u32> {
         let Unqueued { wr, end } = self.unqueued.take()?;
         let bytes = wr.bytes;
@@ -241,7 +243,7 @@ impl TxCtx {
         self.framer.stream.begin(message, wr.bytes())
     }
 
-    /// Where the payload of the work request comes from.
+    /// The source of the work request's payload.
     fn source(&self) -> Source {
         match self.wr.is_inline() {
             true => Source::Inline { used: 0 },
@@ -289,7 +291,7 @@ impl TxCtx {
             sink,
             inval: matches!(wr.op, SendOp::ReadInv).then_some(wr.inval),
         };
-        // In place before the request can be answered. The gate has seen to it that there is room.
+        // Entered before the request can be answered. The gate has checked that there is room.
         let pushed = qp.stream.orq.lock().push(read);
         pushed.map_err(|_| IwarpError::LocalCatastrophic)?;
         self.current = Some(Current {
@@ -301,10 +303,10 @@ impl TxCtx {
         Ok(Next::Message)
     }
 
-    /// Registration and invalidation: done when their turn comes, before anything behind them is looked at.
+    /// Executes a registration or an invalidation, before any later work request begins.
     #[inline(never)]
     fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
-        // The snapshot of the pages is not kept any longer than it takes.
+        // Takes the snapshot of the pages, so that it goes at the end of this function.
         let (done, op) = match self.wr.reg.take() {
             Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
             None => (
@@ -320,14 +322,14 @@ impl TxCtx {
     }
 }
 
-/// A work request that cannot be done. It completes with an error behind those before it, and ends the stream.
+/// Fails a work request. It completes in order, with an error, and ends the stream.
 #[cold]
 pub(super) fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
     qp.stream.completions.failed(seq, error.wc_status());
     Cause::Local(error)
 }
 
-/// An SQE that makes no sense.
+/// Fails a malformed SQE.
 #[cold]
 fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
     let seq = qp.stream.completions.push(Wr {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket that the owner of the token sends on.
+//! The sockets that the owner of the token may hold.
 
 use crate::kapi::net::{LockedSock, RxSock, SockView, TxBuf, TxSock};
 use core::ops::Deref;
@@ -10,7 +10,7 @@ use kernel::prelude::*;
 pub(super) trait Wire: Deref<Target = SockView> {
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize>;
 
-    /// Has TCP take what has come in meanwhile, if that would have to wait for the end of the turn.
+    /// Has TCP process its backlog, if that would otherwise wait for the end of the turn.
     fn flush_backlog(&mut self) {}
 }
 
@@ -40,7 +40,7 @@ impl Wire for RxSock<'_> {
     }
 }
 
-/// How much more TCP takes. If that is nothing, it will tell when it does.
+/// Bytes that TCP takes at present. If none, asks for `write_space`.
 pub(super) fn send_space(sock: &SockView) -> usize {
     match sock.space() {
         0 => {
