@@ -328,7 +328,7 @@ pub(crate) fn create(
         dead: false,
     };
     let init = try_pin_init!(Cq {
-        entries <- crate::new_spinlock_irq!(entries, "siw_cq"),
+        entries <- ranked_spinlock!(Rank::Cq, entries),
         size,
         id: random::u32(),
         entry,
@@ -405,8 +405,8 @@ pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
 }
 
 impl CqObj {
-    /// Posts a completion and tells the consumer if it waits for it. Any context; no lock of rank
-    /// 4 or below may be held, for this may call the consumer.
+    /// Posts a completion and tells the consumer if it waits for it. Any context; no lock from
+    /// `Rank::QpPair` on may be held, for this may call the consumer.
     ///
     /// A queue pair that is being destroyed completes nothing any more: its number may not turn up
     /// after `destroy_qp`.

@@ -2,33 +2,12 @@
 
 //! The provider: what `siw` does with the kernel's interfaces and the iWARP protocols.
 //!
-//! # Lock order
-//!
-//! Outer to inner; a rank is taken upwards only by a try-lock:
-//!
-//! 1. locks the callers hold: RTNL, uverbs, iw_cm
-//! 2. the list of `cm::pair::Doors`, `cm::endpoint::Endpoint`'s mutex, the table of `cm::Endpoints`, `stats::Accounts`,
-//!    the list of `datamover::tenant::Tenants`
-//! 3. the socket lock (`lock_sock`, or held by TCP around its callbacks)
-//! 4. [`qp::Qp`]: the state machine (`fsm`), `pair` and what is in it, `link`, `path`, the reaper
-//! 5. [`qp::sq::Sq`]'s producer lock
-//! 6. the outbound read queue
-//! 7. the inbound read queue, [`qp::rq::Rq`], [`srq::Srq`]
-//! 8. the FIFO of send completions
-//! 9. [`tpt::entry::Entry`]: the gate, then the shadow page list
-//! 10. [`cq::Cq`]'s ring
-//! 11. those in which nothing else is taken: the settings and addresses of a [`device::Device`], what a `datamover::Mover`, a timer of
-//!     `qp::tx::sched` and `qp::completions::Releases` have to do
-//!
-//! Our upcalls take iw_cm's spinlock of a connection inside of 2 and 3; iw_cm does not hold it when it calls us.
-//!
-//! 4 to 8, 10 and 11 are taken with interrupts off: kernel consumers post and poll from any context.
-//! Transmit ownership is a word, not a lock: TCP calls back from inside our own `sendmsg`, so no
-//! spinlock may be held across it. The transmit and receive contexts have no locks either: whoever
-//! is entitled to one takes it out of its slot. Completion and event handlers are called with nothing of rank
-//! 4 or below held.
+//! The locks and their order are in [`locks`].
 
 #![forbid(unsafe_code)]
+
+#[macro_use]
+pub(crate) mod locks;
 
 pub(crate) mod cm;
 pub(crate) mod cq;

@@ -78,7 +78,7 @@ pub(crate) fn create(
     let max_sge = attr.max_sge;
     let pd = pd.id;
     Ok(try_pin_init!(Srq {
-        queue <- crate::new_spinlock_irq!(queue, "siw_srq"),
+        queue <- ranked_spinlock!(Rank::Srq, queue),
         pd,
         size,
         max_sge,
@@ -135,8 +135,8 @@ pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
 }
 
 impl SrqObj {
-    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the queue runs low. Any context; no lock of
-    /// rank 4 or below may be held.
+    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the queue runs low. Any context; no lock
+    /// from `Rank::QpPair` on may be held.
     pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         let mut queue = self.queue.lock();
         if !queue.ring.take(self.pd, wr) {

@@ -2,8 +2,8 @@
 
 //! The endpoint: one TCP connection and the state of its handshake, its stream, its end.
 //!
-//! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `close` is a leaf. Socket callbacks take
-//! neither `inner` nor anything that sleeps.
+//! `inner` is `Rank::Endpoint`, `close` is `Rank::EpClose`. Socket callbacks take neither `inner` nor
+//! anything that sleeps.
 
 use super::super::{stats::Counter, DeviceRef, QpRef, Siw};
 use super::{
@@ -12,22 +12,18 @@ use super::{
     teardown::{Close, End},
     Step,
 };
-use crate::{
-    kapi::{
-        context, errno,
-        net::{RxSock, SockView, Socket, SocketEvents, TcpState, TxSock},
-        rdma::{CmEvent, CmId},
-        sync::{
-            Atomic,
-            SpinLockIrq, //
-        },
-        wq,
+use crate::kapi::{
+    context, errno,
+    net::{RxSock, SockView, Socket, SocketEvents, TcpState, TxSock},
+    rdma::{CmEvent, CmId},
+    sync::{
+        Atomic,
+        SpinLockIrq, //
     },
-    new_spinlock_irq,
+    wq,
 };
 use iwarp::mpa::{Initiator, Responder};
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{Acquire, Release},
@@ -283,8 +279,8 @@ impl Endpoint {
                 qp: SetOnce::new(),
                 stage: Atomic::new(Stage::Handshake as u32),
                 first_fpdu: Atomic::new(false),
-                close <- new_spinlock_irq!(Close::new(), "siw_ep_close"),
-                inner <- new_mutex!(inner, "siw_ep"),
+                close <- ranked_spinlock!(Rank::EpClose, Close::new()),
+                inner <- ranked_mutex!(Rank::Endpoint, inner),
                 work <- new_work!("siw_ep_work"),
                 timer <- new_delayed_work!("siw_ep_timer"),
                 closed <- Completion::new(),

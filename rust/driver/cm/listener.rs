@@ -16,7 +16,6 @@ use crate::kapi::{
     wq,
 };
 use kernel::{
-    new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
     sync::{
@@ -117,12 +116,12 @@ fn listen(
     let listener = Arc::pin_init(
         pin_init!(Listener {
             cm_id,
-            expected <- new_mutex!(KVec::new(), "siw_expected"),
+            expected <- ranked_mutex!(Rank::Expected, KVec::new()),
             id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),
             open: Atomic::new(true),
-            embryos <- new_mutex!(Embryos::new(), "siw_embryos"),
+            embryos <- ranked_mutex!(Rank::Embryos, Embryos::new()),
             work <- new_delayed_work!("siw_listener"),
         }),
         GFP_KERNEL,

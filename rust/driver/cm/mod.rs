@@ -35,7 +35,6 @@ mod teardown;
 use crate::kapi::sync::Atomic;
 use crate::kapi::{errno, net::NetNs, trace};
 use kernel::{
-    new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
     sync::{atomic::Relaxed, Arc, Mutex},
@@ -70,7 +69,7 @@ impl Endpoints {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             next: Atomic::new(1),
-            map <- new_mutex!(Map { refuse: false, tree: RBTree::new() }, "siw_endpoints"),
+            map <- ranked_mutex!(Rank::Endpoints, Map { refuse: false, tree: RBTree::new() }),
         })
     }
 

@@ -13,8 +13,8 @@
 //! peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
 //!
 //! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a user who
-//! calls it may not bind the port. The lock in a pair is of rank 4 in the table of `driver/mod.rs`. The one
-//! in [`Doors`] is outside of all others there: no endpoint is locked while a listener goes.
+//! calls it may not bind the port. The lock in a pair is `Rank::Pair`. The one
+//! in [`Doors`] is `Rank::Doors`, outside of all others: no endpoint is locked while a listener goes.
 
 use super::super::{device::Device, qp::state::Phase, stats::Counter, DeviceRef, QpObj, QpRef};
 use super::{
@@ -24,19 +24,16 @@ use super::{
     teardown::{End, Teardown},
     MAX_DEPTH,
 };
-use crate::{
-    kapi::{
-        context, errno,
-        net::{LockedSock, Shutdown, SockAddr, Socket, TcpState},
-        random,
-        rdma::QpPath,
-        sync::{
-            Atomic,
-            SpinLockIrq, //
-        },
-        wq,
+use crate::kapi::{
+    context, errno,
+    net::{LockedSock, Shutdown, SockAddr, Socket, TcpState},
+    random,
+    rdma::QpPath,
+    sync::{
+        Atomic,
+        SpinLockIrq, //
     },
-    new_spinlock_irq,
+    wq,
 };
 use core::ops::Range;
 use iwarp::{
@@ -45,7 +42,6 @@ use iwarp::{
     qp::fsm::Event,
 };
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{atomic::Relaxed, Arc, Mutex},
     time::{msecs_to_jiffies, Jiffies, Msecs},
@@ -197,7 +193,7 @@ impl Pair {
                 tos: av.traffic_class,
                 connects,
                 ird: depth(path.max_dest_rd_atomic),
-                wait <- new_spinlock_irq!(wait, "siw_pair"),
+                wait <- ranked_spinlock!(Rank::Pair, wait),
                 work <- new_delayed_work!("siw_pair_work"),
             }),
             GFP_KERNEL,
@@ -650,7 +646,7 @@ impl Doors {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             port: Atomic::new(0),
-            list <- new_mutex!(KVec::new(), "siw_doors"),
+            list <- ranked_mutex!(Rank::Doors, KVec::new()),
         })
     }
 

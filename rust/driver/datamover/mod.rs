@@ -12,7 +12,6 @@ use crate::driver::{QpObj, QpRef};
 use crate::kapi::context;
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::kapi::wq::{Kind, WorkQueue};
-use crate::new_spinlock_irq;
 use kernel::alloc::Flags;
 use kernel::cpu::nr_cpu_ids;
 use kernel::impl_has_work;
@@ -147,7 +146,7 @@ impl Mover {
             pin_init!(Self {
                 member,
                 work <- new_work!("siw_tx"),
-                queued <- new_spinlock_irq!(None),
+                queued <- ranked_spinlock!(Rank::Mover, None),
             }),
             GFP_KERNEL_ACCOUNT,
         )

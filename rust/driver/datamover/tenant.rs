@@ -9,7 +9,7 @@ use super::by_cpu;
 use crate::kapi::sync::Atomic;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{Arc, Mutex};
 use kernel::task::Kuid;
 
 /// A user, or the kernel.
@@ -39,7 +39,7 @@ impl Tenants {
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                present <- new_mutex!(KVec::new(), "siw_tenants"),
+                present <- ranked_mutex!(Rank::Tenants, KVec::new()),
             }),
             GFP_KERNEL,
         )

@@ -19,7 +19,7 @@ use crate::driver::cq::{Completion, WcOp};
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::net::{Mark, OnRelease, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
-use crate::{kapi::trace, new_spinlock_irq};
+use crate::kapi::trace;
 use iwarp::error::WcStatus;
 use iwarp::qp::completions::{self, Fifo, Item, Next};
 use iwarp::qp::delivery::{Rule, Sent};
@@ -82,7 +82,7 @@ impl Releases {
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                qp <- new_spinlock_irq!(None),
+                qp <- ranked_spinlock!(Rank::Releases, None),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -129,7 +129,7 @@ impl SendCompletions {
         // posted.
         let limit = sq_size.saturating_add(1);
         try_pin_init!(Self {
-            fifo <- new_spinlock_irq!(Fifo::new(Ring::new(limit)?, Rule::Hsn)),
+            fifo <- ranked_spinlock!(Rank::Completions, Fifo::new(Ring::new(limit)?, Rule::Hsn)),
             idle <- sync::Completion::new(),
             len: Atomic::new(0),
             by_ref: Atomic::new(0),
@@ -284,7 +284,7 @@ impl SendCompletions {
 }
 
 impl QpObj {
-    /// Posts the completions that are due. Any context.
+    /// Posts the completions that are due. Any context; no lock from `Rank::QpPair` on may be held.
     pub(super) fn retire(&self) {
         self.retire_after(|_| {});
     }

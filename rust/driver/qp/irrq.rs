@@ -16,7 +16,7 @@ pub(super) struct Request {
     pub(super) source: Option<MemRef>,
 }
 
-/// The IRRQ.
+/// The IRRQ. `Rank::Irrq`.
 pub(super) struct Irrq {
     ring: Ring<Request>,
     credits: ReadCredits,

@@ -28,7 +28,7 @@ pub(super) struct Read {
     pub(super) inval: Option<Stag>,
 }
 
-/// The ORQ.
+/// The ORQ. `Rank::Orq`.
 pub(super) struct Orq {
     ring: Ring<Read>,
     credits: ReadCredits,

@@ -167,7 +167,7 @@ impl Rq {
         };
         let srq = srq.map(SrqRef::from);
         Ok(pin_init!(Self {
-            own <- crate::new_spinlock_irq!(own, "siw_rq"),
+            own <- ranked_spinlock!(Rank::Rq, own),
             srq,
             size,
             max_sge,

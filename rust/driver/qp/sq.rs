@@ -281,7 +281,7 @@ impl Sq {
         };
         Ok(pin_init!(Self {
             user,
-            kernel <- crate::new_spinlock_irq!(ring, "siw_sq"),
+            kernel <- ranked_spinlock!(Rank::Sq, ring),
             size,
             max_sge,
             sig_all,

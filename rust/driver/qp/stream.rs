@@ -22,7 +22,6 @@ use crate::kapi::context;
 use crate::kapi::net::LockedSock;
 use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
 use crate::kapi::timer::Timer;
-use crate::new_spinlock_irq;
 use iwarp::mpa::{Negotiated, Rtr};
 use iwarp::qp::owner::{self, Action};
 use iwarp::rx::RxConfig;
@@ -105,12 +104,12 @@ impl Stream {
             rx: Slot::new(),
             rx_stopped: Atomic::new(0),
             rx_due: Atomic::new(false),
-            orq <- new_spinlock_irq!(Orq::empty()),
-            irrq <- new_spinlock_irq!(Irrq::empty()),
+            orq <- ranked_spinlock!(Rank::Orq, Orq::empty()),
+            irrq <- ranked_spinlock!(Rank::Irrq, Irrq::empty()),
             requests: Atomic::new(0),
             completions <- SendCompletions::new(sq_size),
             releases: Releases::new()?,
-            owed <- new_spinlock_irq!(None),
+            owed <- ranked_spinlock!(Rank::Owed, None),
             home: Atomic::new(0),
             gathers: Atomic::new(false),
             later <- Timer::new(Later::new()),

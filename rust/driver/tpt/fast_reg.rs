@@ -49,7 +49,7 @@ pub(super) struct Shadow {
 impl Shadow {
     pub(super) fn new(list: Option<PageList>) -> impl PinInit<Self> {
         pin_init!(Self {
-            list <- crate::new_spinlock_irq!(list, "siw_shadow"),
+            list <- ranked_spinlock!(Rank::Shadow, list),
         })
     }
 

@@ -16,15 +16,6 @@ use kernel::{
     },
 };
 
-/// Creates a `SpinLockIrq` initialiser with the given name and a newly-created lock class.
-#[macro_export]
-macro_rules! new_spinlock_irq {
-    ($inner:expr $(, $name:literal)? $(,)?) => {
-        $crate::kapi::sync::SpinLockIrq::new(
-            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
-    };
-}
-
 /// A `spinlock_t` that is always taken with `spin_lock_irqsave()`.
 ///
 /// Guards nest: the last one dropped must be the first one taken.

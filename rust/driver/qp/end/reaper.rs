@@ -8,7 +8,6 @@
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::sync::SpinLockIrq;
 use crate::kapi::wq;
-use crate::new_spinlock_irq;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -43,7 +42,7 @@ impl Reaper {
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_delayed_work!("siw_reaper"),
-                watch <- new_spinlock_irq!(Watch {
+                watch <- ranked_spinlock!(Rank::Reaper, Watch {
                     qp: None,
                     delay: FIRST_MS,
                 }),

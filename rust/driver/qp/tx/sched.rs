@@ -17,7 +17,6 @@ use crate::kapi::context;
 use crate::kapi::net::{RxSock, SockView, TxSock};
 use crate::kapi::sync::{smp_mb, SpinLockIrq};
 use crate::kapi::timer::OnTimer;
-use crate::new_spinlock_irq;
 use iwarp::qp::coalesce;
 use iwarp::qp::fairness::Share;
 use iwarp::qp::owner::{self, Action, Leave, Wake};
@@ -388,7 +387,7 @@ pub(in crate::driver::qp) struct Later {
 impl Later {
     pub(in crate::driver::qp) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            qp <- new_spinlock_irq!(None),
+            qp <- ranked_spinlock!(Rank::Later, None),
         })
     }
 }
