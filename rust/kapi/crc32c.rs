@@ -41,7 +41,7 @@ pub(crate) fn choose() -> Result {
         // SAFETY: The sample is valid for reads of its length.
         let one = unsafe { by_kernel(!0, sample, SAMPLE.len()) };
         let middle = Instant::<Monotonic>::now();
-        // SAFETY: As above.
+        // SAFETY: The sample is valid for reads of its length.
         let other = unsafe { by_table(!0, sample, SAMPLE.len()) };
         table = table.min(middle.elapsed().as_nanos());
         kernel = kernel.min((middle - start).as_nanos());
@@ -76,11 +76,12 @@ unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
     }
     for at in (head..tail).step_by(size_of::<u64>()) {
         let word = data.wrapping_add(at).cast::<u64>();
-        // SAFETY: As above, and aligned: `head` bytes lead to an aligned one, and each word to the next.
+        // SAFETY: A word before `tail`, so inside of what is valid for reads. It is aligned: `head`
+        // bytes lead to an aligned one, and each word to the next.
         crc = add_word(crc, u64::from_le(unsafe { word.read_volatile() }));
     }
     for at in tail..len {
-        // SAFETY: As for the head.
+        // SAFETY: Inside of what is valid for reads, by the contract of this function.
         crc = add_byte(crc, unsafe { data.wrapping_add(at).read_volatile() });
     }
     crc

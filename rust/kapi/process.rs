@@ -17,7 +17,7 @@ pub(crate) struct Process(NonNull<bindings::pid>);
 
 // SAFETY: A `struct pid` may be used and released from any thread.
 unsafe impl Send for Process {}
-// SAFETY: As above; nothing of it changes.
+// SAFETY: Nothing of a `struct pid` changes that is used here.
 unsafe impl Sync for Process {}
 
 impl Process {

@@ -84,7 +84,7 @@ impl<T: OnTimer> PinnedDrop for Timer<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Valid.
         let timer = unsafe { Self::c_timer_ptr(&*self) };
-        // SAFETY: As above; it was initialised. This waits for the callback to return.
+        // SAFETY: The timer was initialised with `self`. This waits for the callback to return.
         unsafe { bindings::hrtimer_cancel(timer.cast_mut()) };
     }
 }

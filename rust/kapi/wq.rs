@@ -47,7 +47,7 @@ pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: Work queues may be used and destroyed from any thread.
 unsafe impl Send for WorkQueue {}
-// SAFETY: As above; the C side locks.
+// SAFETY: Work queues may be used from several threads at once: the C side locks.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
@@ -187,7 +187,7 @@ where
     might_sleep();
     // SAFETY: An `Arc` points to a valid item.
     let dwork = unsafe { raw_delayed::<T, ID>(Arc::as_ptr(item)) };
-    // SAFETY: As above.
+    // SAFETY: `dwork` is inside of the item, which is valid as long as `item`.
     let pending = unsafe { bindings::cancel_delayed_work_sync(dwork) };
     // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued.
     unsafe { taken_back(item, pending) }
@@ -200,7 +200,7 @@ where
 {
     // SAFETY: An `Arc` points to a valid item.
     let dwork = unsafe { raw_delayed::<T, ID>(Arc::as_ptr(item)) };
-    // SAFETY: As above.
+    // SAFETY: `dwork` is inside of the item, which is valid as long as `item`.
     let pending = unsafe { bindings::cancel_delayed_work(dwork) };
     // SAFETY: `WorkItem::Pointer` is `Arc<T>`, so that is what was queued. `item` still holds a
     // reference, so this is not the last one.

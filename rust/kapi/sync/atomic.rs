@@ -130,7 +130,7 @@ pub(crate) struct Atomic<T: Word>(UnsafeCell<T>);
 // SAFETY: A word is a value; what a pointer points to is its user's to think of.
 unsafe impl<T: Word> Send for Atomic<T> {}
 
-// SAFETY: As above; all accesses are atomic.
+// SAFETY: A shared word is accessed atomically only.
 unsafe impl<T: Word> Sync for Atomic<T> {}
 
 impl<T: Word> Atomic<T> {

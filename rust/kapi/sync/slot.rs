@@ -22,7 +22,7 @@ pub(crate) struct Slot<T> {
 // SAFETY: It hands boxes from one thread to another, and gives no reference to what is in them.
 unsafe impl<T: Send> Send for Slot<T> {}
 
-// SAFETY: As above.
+// SAFETY: A shared place only swaps boxes, atomically; it gives no reference to what is in them.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
