@@ -53,7 +53,7 @@ soak: modules sanitize-module race-module smp-module bench-module ## the cases t
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
 .PHONY: lint
-lint: fmt-check clippy safety-audit checkpatch shell-check ## these checks of the sources
+lint: fmt-check clippy house-lint checkpatch shell-check ## these checks of the sources
 
 .PHONY: clippy
 clippy: ## the kernel's lints, with warnings as errors
@@ -64,12 +64,13 @@ fmt-check: ## whether every Rust file is formatted as the kernel's are
 	@scripts/fmt --check
 
 .PHONY: fmt
-fmt: ## format every Rust file
+fmt: ## format every Rust file, and wrap comments of more than 100 columns
 	@scripts/fmt
 
-.PHONY: safety-audit
-safety-audit: ## the layer rule and the comments on unsafe code
-	@scripts/in-root scripts/safety-audit
+.PHONY: house-lint
+house-lint: ## layers, circles of imports, unsafe code, ranks of locks, long files and comments
+	@scripts/in-root scripts/house-lint --self-test
+	@scripts/in-root scripts/house-lint
 
 .PHONY: checkpatch
 checkpatch: ## the kernel's checkpatch over the C files
