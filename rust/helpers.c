@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-#include "siw_helpers.h"
+#include "kapi_helpers.h"
 
 #include "helpers/net.c"
 #include "helpers/rdma.c"

@@ -4,7 +4,7 @@
 #define CREATE_TRACE_POINTS
 #include "trace/siw.h"
 
-#include "siw_helpers.h"
+#include "kapi_helpers.h"
 
 void siw_helper_trace_connect(u32 qpn, u32 step, int status)
 {

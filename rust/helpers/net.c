@@ -14,11 +14,11 @@
 #include <net/tcp.h>
 #include <trace/events/sock.h>
 
-#include "siw_helpers_net.h"
+#include "kapi_helpers_net.h"
 
 /* Locks */
 
-unsigned long siw_helper_spin_lock_irqsave(spinlock_t *lock)
+unsigned long kapi_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;
 
@@ -26,12 +26,12 @@ unsigned long siw_helper_spin_lock_irqsave(spinlock_t *lock)
 	return flags;
 }
 
-void siw_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+void kapi_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
 {
 	spin_unlock_irqrestore(lock, flags);
 }
 
-bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+bool kapi_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 {
 	unsigned long saved;
 
@@ -43,48 +43,48 @@ bool siw_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 
 /* Context */
 
-u32 siw_helper_cpu(void)
+u32 kapi_cpu(void)
 {
 	return raw_smp_processor_id();
 }
 
-bool siw_helper_cpu_online(u32 cpu)
+bool kapi_cpu_online(u32 cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);
 }
 
-void siw_helper_cond_resched(void)
+void kapi_cond_resched(void)
 {
 	cond_resched_tasks_rcu_qs();
 }
 
-unsigned long siw_helper_jiffies(void)
+unsigned long kapi_jiffies(void)
 {
 	return jiffies;
 }
 
 /* Waits until every task has given up the CPU by itself. */
-void siw_helper_synchronize_tasks(void)
+void kapi_synchronize_tasks(void)
 {
 	synchronize_rcu_tasks();
 }
 
 /* Work queues */
 
-struct workqueue_struct *siw_helper_alloc_workqueue(const char *name,
-						    unsigned int flags)
+struct workqueue_struct *kapi_alloc_workqueue(const char *name,
+					      unsigned int flags)
 {
 	return alloc_workqueue("%s", flags, 0, name);
 }
 
-void siw_helper_flush_workqueue(struct workqueue_struct *wq)
+void kapi_flush_workqueue(struct workqueue_struct *wq)
 {
 	flush_workqueue(wq);
 }
 
 /* Pages */
 
-struct page *siw_helper_alloc_tx_pages(unsigned int order)
+struct page *kapi_alloc_tx_pages(unsigned int order)
 {
 	/* Zeroed, as Debian's kernel does anyhow: what is in there goes to the peer. */
 	gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN | __GFP_ZERO;
@@ -94,27 +94,27 @@ struct page *siw_helper_alloc_tx_pages(unsigned int order)
 	return alloc_pages(gfp, order);
 }
 
-void *siw_helper_page_address(struct page *page)
+void *kapi_page_address(struct page *page)
 {
 	return page_address(page);
 }
 
-void siw_helper_put_page(struct page *page)
+void kapi_put_page(struct page *page)
 {
 	put_page(page);
 }
 
-phys_addr_t siw_helper_page_to_phys(struct page *page)
+phys_addr_t kapi_page_to_phys(struct page *page)
 {
 	return page_to_phys(page);
 }
 
-struct page *siw_helper_phys_to_page(phys_addr_t addr)
+struct page *kapi_phys_to_page(phys_addr_t addr)
 {
 	return pfn_to_page(PHYS_PFN(addr));
 }
 
-struct page *siw_helper_get_page_of(const void *addr)
+struct page *kapi_get_page_of(const void *addr)
 {
 	struct page *page = virt_to_page(addr);
 
@@ -122,7 +122,7 @@ struct page *siw_helper_get_page_of(const void *addr)
 	return page;
 }
 
-int siw_helper_page_refs(const struct page *page)
+int kapi_page_refs(const struct page *page)
 {
 	/* Whoever let go of it did so before what the caller does next. */
 	return atomic_read_acquire(&page_folio(page)->_refcount);
@@ -130,46 +130,46 @@ int siw_helper_page_refs(const struct page *page)
 
 /* Marks of buffers that are sent by reference */
 
-u32 siw_helper_ubuf_refs(const struct ubuf_info *ubuf)
+u32 kapi_ubuf_refs(const struct ubuf_info *ubuf)
 {
 	/* Whoever let go of it did so before what the caller does next. */
 	return atomic_read_acquire(&ubuf->refcnt.refs);
 }
 
 /* Whether it was the last one. */
-bool siw_helper_ubuf_put(struct ubuf_info *ubuf)
+bool kapi_ubuf_put(struct ubuf_info *ubuf)
 {
 	return refcount_dec_and_test(&ubuf->refcnt);
 }
 
 /* Network devices and namespaces */
 
-struct net *siw_helper_get_net(struct net *net)
+struct net *kapi_get_net(struct net *net)
 {
 	return get_net(net);
 }
 
-void siw_helper_put_net(struct net *net)
+void kapi_put_net(struct net *net)
 {
 	put_net(net);
 }
 
-void siw_helper_dev_hold(struct net_device *dev)
+void kapi_dev_hold(struct net_device *dev)
 {
 	dev_hold(dev);
 }
 
-void siw_helper_dev_put(struct net_device *dev)
+void kapi_dev_put(struct net_device *dev)
 {
 	dev_put(dev);
 }
 
-void siw_helper_dev_name(const struct net_device *dev, char name[IFNAMSIZ])
+void kapi_dev_name(const struct net_device *dev, char name[IFNAMSIZ])
 {
 	strscpy_pad(name, dev->name, IFNAMSIZ);
 }
 
-u32 siw_helper_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN])
+u32 kapi_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN])
 {
 	u32 len = min_t(u32, dev->addr_len, MAX_ADDR_LEN);
 
@@ -177,32 +177,32 @@ u32 siw_helper_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN])
 	return len;
 }
 
-u32 siw_helper_dev_ifindex(const struct net_device *dev)
+u32 kapi_dev_ifindex(const struct net_device *dev)
 {
 	return READ_ONCE(dev->ifindex);
 }
 
-u32 siw_helper_dev_mtu(const struct net_device *dev)
+u32 kapi_dev_mtu(const struct net_device *dev)
 {
 	return READ_ONCE(dev->mtu);
 }
 
-u32 siw_helper_dev_max_mtu(const struct net_device *dev)
+u32 kapi_dev_max_mtu(const struct net_device *dev)
 {
 	return READ_ONCE(dev->max_mtu);
 }
 
-bool siw_helper_dev_is_up(const struct net_device *dev)
+bool kapi_dev_is_up(const struct net_device *dev)
 {
 	return READ_ONCE(dev->flags) & IFF_UP;
 }
 
-u16 siw_helper_dev_type(const struct net_device *dev)
+u16 kapi_dev_type(const struct net_device *dev)
 {
 	return dev->type;
 }
 
-struct net *siw_helper_dev_net(struct net_device *dev)
+struct net *kapi_dev_net(struct net_device *dev)
 {
 	struct net *net;
 
@@ -213,8 +213,8 @@ struct net *siw_helper_dev_net(struct net_device *dev)
 }
 
 /* Whether @addr is an address of this host in @net, of whatever device. */
-bool siw_helper_net_has_addr(struct net *net,
-			     const struct __kernel_sockaddr_storage *addr)
+bool kapi_net_has_addr(struct net *net,
+		       const struct __kernel_sockaddr_storage *addr)
 {
 	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)addr;
 	const struct sockaddr_in *sin = (const struct sockaddr_in *)addr;
@@ -253,8 +253,8 @@ static void siw_set_v6(struct __kernel_sockaddr_storage *out,
 }
 
 /* The device's addresses, at most @max of them; returns how many there are. */
-u32 siw_helper_dev_addrs(struct net_device *dev,
-			 struct __kernel_sockaddr_storage *out, u32 max)
+u32 kapi_dev_addrs(struct net_device *dev,
+		   struct __kernel_sockaddr_storage *out, u32 max)
 {
 	const struct in_ifaddr *ifa;
 	struct inet6_ifaddr *ifp;
@@ -287,13 +287,13 @@ u32 siw_helper_dev_addrs(struct net_device *dev,
 	return n;
 }
 
-struct net_device *siw_helper_notifier_dev(void *info)
+struct net_device *kapi_notifier_dev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
 }
 
-struct net_device *siw_helper_inetaddr(void *ifa,
-				       struct __kernel_sockaddr_storage *out)
+struct net_device *kapi_inetaddr(void *ifa,
+				 struct __kernel_sockaddr_storage *out)
 {
 	const struct in_ifaddr *in = ifa;
 
@@ -301,8 +301,8 @@ struct net_device *siw_helper_inetaddr(void *ifa,
 	return in->ifa_dev->dev;
 }
 
-struct net_device *siw_helper_inet6addr(void *ifa,
-					struct __kernel_sockaddr_storage *out)
+struct net_device *kapi_inet6addr(void *ifa,
+				  struct __kernel_sockaddr_storage *out)
 {
 	const struct inet6_ifaddr *in6 = ifa;
 
@@ -325,7 +325,7 @@ static void siw_reclassify(struct sock *sk)
 	lockdep_set_subclass(&sk->sk_lock, 4);
 }
 
-int siw_helper_sock_create(struct net *net, int family, struct socket **res)
+int kapi_sock_create(struct net *net, int family, struct socket **res)
 {
 	int rv;
 
@@ -342,7 +342,7 @@ int siw_helper_sock_create(struct net *net, int family, struct socket **res)
  * For a socket nobody else works on yet. Sends happen in atomic context, and
  * never on behalf of the task whose page fragment TCP would use otherwise.
  */
-void siw_helper_sk_prepare(struct sock *sk, struct siw_sk_callbacks *stock)
+void kapi_sk_prepare(struct sock *sk, struct kapi_sk_callbacks *stock)
 {
 	tcp_sock_set_nodelay(sk);
 	lock_sock(sk);
@@ -362,8 +362,8 @@ void siw_helper_sk_prepare(struct sock *sk, struct siw_sk_callbacks *stock)
  * stream's callbacks run in the owner of the socket lock or under its spinlock
  * with no owner about, a listener's data_ready under sk_callback_lock.
  */
-int siw_helper_sk_swap(struct sock *sk, const struct siw_sk_callbacks *cb,
-		       void *owner, void **old)
+int kapi_sk_swap(struct sock *sk, const struct kapi_sk_callbacks *cb,
+		 void *owner, void **old)
 {
 	uintptr_t data;
 	int rv = 0;
@@ -393,7 +393,7 @@ out:
 	return rv;
 }
 
-int siw_helper_sock_recv(struct socket *sock, void *buf, size_t len, int flags)
+int kapi_sock_recv(struct socket *sock, void *buf, size_t len, int flags)
 {
 	struct kvec vec = { .iov_base = buf, .iov_len = len };
 	struct msghdr msg = {};
@@ -401,7 +401,7 @@ int siw_helper_sock_recv(struct socket *sock, void *buf, size_t len, int flags)
 	return kernel_recvmsg(sock, &msg, &vec, 1, len, flags | MSG_DONTWAIT);
 }
 
-int siw_helper_sock_set_tos(struct socket *sock, u8 tos)
+int kapi_sock_set_tos(struct socket *sock, u8 tos)
 {
 	int val = tos;
 
@@ -414,19 +414,19 @@ int siw_helper_sock_set_tos(struct socket *sock, u8 tos)
 						sizeof(val));
 }
 
-int siw_helper_sock_set_v6only(struct sock *sk)
+int kapi_sock_set_v6only(struct sock *sk)
 {
 	return ip6_sock_set_v6only(sk);
 }
 
-int siw_helper_sk_take_error(struct sock *sk)
+int kapi_sk_take_error(struct sock *sk)
 {
 	return sock_error(sk);
 }
 
 /* Sockets: callbacks */
 
-void *siw_helper_sk_owner(const struct sock *sk)
+void *kapi_sk_owner(const struct sock *sk)
 {
 	uintptr_t data = (uintptr_t)READ_ONCE(sk->sk_user_data);
 
@@ -435,71 +435,71 @@ void *siw_helper_sk_owner(const struct sock *sk)
 	return (void *)(data & SK_USER_DATA_PTRMASK);
 }
 
-void siw_helper_sk_callback_lock(struct sock *sk)
+void kapi_sk_callback_lock(struct sock *sk)
 {
 	read_lock_bh(&sk->sk_callback_lock);
 }
 
-void siw_helper_sk_callback_unlock(struct sock *sk)
+void kapi_sk_callback_unlock(struct sock *sk)
 {
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
-void siw_helper_trace_data_ready(struct sock *sk)
+void kapi_trace_data_ready(struct sock *sk)
 {
 	trace_sk_data_ready(sk);
 }
 
 /* Sockets: under the socket lock (the first three also without it) */
 
-int siw_helper_sk_state(const struct sock *sk)
+int kapi_sk_state(const struct sock *sk)
 {
 	return inet_sk_state_load(sk);
 }
 
-int siw_helper_sk_err(const struct sock *sk)
+int kapi_sk_err(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_err);
 }
 
-u32 siw_helper_sk_mss(const struct sock *sk)
+u32 kapi_sk_mss(const struct sock *sk)
 {
 	return READ_ONCE(tcp_sk(sk)->mss_cache);
 }
 
-u32 siw_helper_sk_write_seq(const struct sock *sk)
+u32 kapi_sk_write_seq(const struct sock *sk)
 {
 	return READ_ONCE(tcp_sk(sk)->write_seq);
 }
 
-u32 siw_helper_sk_snd_una(const struct sock *sk)
+u32 kapi_sk_snd_una(const struct sock *sk)
 {
 	return READ_ONCE(tcp_sk(sk)->snd_una);
 }
 
-int siw_helper_sk_space(const struct sock *sk)
+int kapi_sk_space(const struct sock *sk)
 {
 	if (!sk_stream_memory_free(sk))
 		return 0;
 	return READ_ONCE(sk->sk_sndbuf) - READ_ONCE(sk->sk_wmem_queued);
 }
 
-int siw_helper_sk_sndbuf(const struct sock *sk)
+int kapi_sk_sndbuf(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_sndbuf);
 }
 
-int siw_helper_sk_wmem_queued(const struct sock *sk)
+int kapi_sk_wmem_queued(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_wmem_queued);
 }
 
-bool siw_helper_sk_owned(const struct sock *sk)
+bool kapi_sk_owned(const struct sock *sk)
 {
 	return sock_owned_by_user_nocheck(sk);
 }
 
-void siw_helper_sk_set_nospace(struct sock *sk)
+void kapi_sk_set_nospace(struct sock *sk)
 {
 	struct socket *sock = sk->sk_socket;
 
@@ -509,7 +509,7 @@ void siw_helper_sk_set_nospace(struct sock *sk)
 	smp_mb();
 }
 
-void siw_helper_sk_clear_nospace(struct sock *sk)
+void kapi_sk_clear_nospace(struct sock *sk)
 {
 	struct socket *sock = sk->sk_socket;
 
@@ -517,13 +517,13 @@ void siw_helper_sk_clear_nospace(struct sock *sk)
 		clear_bit(SOCK_NOSPACE, &sock->flags);
 }
 
-void siw_helper_lock_sock(struct sock *sk)
+void kapi_lock_sock(struct sock *sk)
 {
 	lock_sock(sk);
 }
 
 /* For the process that owns the socket. */
-void siw_helper_sk_flush_backlog(struct sock *sk)
+void kapi_sk_flush_backlog(struct sock *sk)
 {
 	sk_flush_backlog(sk);
 }
@@ -532,7 +532,7 @@ void siw_helper_sk_flush_backlog(struct sock *sk)
  * The socket as softirq has it: spinlock held, no owner. Never waits, so that a
  * poster in any context may try it.
  */
-bool siw_helper_trylock_sock_bh(struct sock *sk)
+bool kapi_trylock_sock_bh(struct sock *sk)
 {
 	if (in_hardirq() || in_nmi() || irqs_disabled())
 		return false;
@@ -546,7 +546,7 @@ bool siw_helper_trylock_sock_bh(struct sock *sk)
 	return false;
 }
 
-void siw_helper_unlock_sock_bh(struct sock *sk)
+void kapi_unlock_sock_bh(struct sock *sk)
 {
 	spin_unlock(&sk->sk_lock.slock);
 	local_bh_enable();
@@ -557,7 +557,7 @@ void siw_helper_unlock_sock_bh(struct sock *sk)
  * sk_route_caps has SG in any case, see sk_setup_caps(), and the device layer
  * copies for who cannot do it.
  */
-bool siw_helper_sk_can_share(const struct sock *sk)
+bool kapi_sk_can_share(const struct sock *sk)
 {
 	const netdev_features_t csum = NETIF_F_HW_CSUM | NETIF_F_IP_CSUM |
 				       NETIF_F_IPV6_CSUM;
@@ -581,7 +581,7 @@ bool siw_helper_sk_can_share(const struct sock *sk)
 }
 
 /* A few bytes, which TCP copies. */
-int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
+int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
 {
 	struct kvec vec = { .iov_base = data, .iov_len = len };
 	struct msghdr msg = {
@@ -599,9 +599,9 @@ int siw_helper_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
  * them. Without, they are written once and never again, so TCP need not treat
  * them as shared.
  */
-int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
-			     unsigned int nr, size_t len, bool more,
-			     struct ubuf_info *mark)
+int kapi_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
+		       unsigned int nr, size_t len, bool more,
+		       struct ubuf_info *mark)
 {
 	struct msghdr msg = {
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -618,21 +618,21 @@ int siw_helper_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 	return tcp_sendmsg_locked(sk, &msg, len);
 }
 
-void siw_helper_sk_ack_now(struct sock *sk)
+void kapi_sk_ack_now(struct sock *sk)
 {
 	if (inet_csk_ack_scheduled(sk))
 		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
 }
 
 /* As tcp_cleanup_rbuf() does for what is read: every second segment. */
-void siw_helper_sk_ack_unread(struct sock *sk)
+void kapi_sk_ack_unread(struct sock *sk)
 {
 	if (tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->rcv_wup >
 	    inet_csk(sk)->icsk_ack.rcv_mss)
-		siw_helper_sk_ack_now(sk);
+		kapi_sk_ack_now(sk);
 }
 
-bool siw_helper_skb_has_nested_list(const struct sk_buff *skb)
+bool kapi_skb_has_nested_list(const struct sk_buff *skb)
 {
 	const struct sk_buff *part;
 
@@ -646,7 +646,7 @@ bool siw_helper_skb_has_nested_list(const struct sk_buff *skb)
  * MPA has no use for urgent data, and tcp_read_sock() never gets over it: the
  * stream would stand still for ever. It is marked before its data is queued.
  */
-int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
+int kapi_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
 {
 	read_descriptor_t desc = { .arg.data = arg, .count = 1 };
 
@@ -659,8 +659,7 @@ int siw_helper_sk_read(struct sock *sk, void *arg, sk_read_actor_t actor)
  * How much has been received from the byte @at of @skb on, which is in the receive
  * queue.
  */
-u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
-			 u32 at)
+u32 kapi_rx_behind(const struct sock *sk, const struct sk_buff *skb, u32 at)
 {
 	/* A reset shuts down, too, and has no place in the sequence. */
 	u32 fin = sock_flag(sk, SOCK_DONE);
@@ -672,8 +671,8 @@ u32 siw_helper_rx_behind(const struct sock *sk, const struct sk_buff *skb,
  * The buffer that has the byte @at, as counted in @skb, and where: that one or one
  * behind it, which may begin with what is in it, too.
  */
-struct sk_buff *siw_helper_rx_next(struct sock *sk, struct sk_buff *skb,
-				   u32 at, u32 *where)
+struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
+			     u32 at, u32 *where)
 {
 	u32 seq = TCP_SKB_CB(skb)->seq + at;
 
@@ -685,13 +684,13 @@ struct sk_buff *siw_helper_rx_next(struct sock *sk, struct sk_buff *skb,
 	return NULL;
 }
 
-u32 siw_helper_skb_len(const struct sk_buff *skb)
+u32 kapi_skb_len(const struct sk_buff *skb)
 {
 	return skb->len;
 }
 
 /* Whether no more can come before what is here has been read. */
-bool siw_helper_rx_stuck(const struct sock *sk)
+bool kapi_rx_stuck(const struct sock *sk)
 {
 	return sk->sk_shutdown & RCV_SHUTDOWN || tcp_epollin_ready(sk, INT_MAX) ||
 	       inet_csk(sk)->icsk_ack.pending & ICSK_ACK_NOMEM;

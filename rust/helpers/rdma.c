@@ -18,53 +18,53 @@
 #include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
 
-#include "siw_helpers_rdma.h"
+#include "kapi_helpers_rdma.h"
 
 /* Device and user data */
 
-void siw_helper_ib_name_by_user(struct ib_device *dev)
+void kapi_ib_name_by_user(struct ib_device *dev)
 {
 	ib_mark_name_assigned_by_user(dev);
 }
 
-bool siw_helper_port_active(struct net_device *ndev)
+bool kapi_port_active(struct net_device *ndev)
 {
 	return ib_get_curr_port_state(ndev) == IB_PORT_ACTIVE;
 }
 
-u32 siw_helper_num_possible_cpus(void)
+u32 kapi_num_possible_cpus(void)
 {
 	return num_possible_cpus();
 }
 
 /* Its lock class is the one of all these. */
-void siw_helper_sysfs_attr_init(struct attribute *attr)
+void kapi_sysfs_attr_init(struct attribute *attr)
 {
 	sysfs_attr_init(attr);
 }
 
-struct ib_ucontext *siw_helper_udata_ucontext(struct ib_udata *udata)
+struct ib_ucontext *kapi_udata_ucontext(struct ib_udata *udata)
 {
 	return container_of(udata, struct uverbs_attr_bundle,
 			    driver_udata)->context;
 }
 
-struct ib_udata *siw_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
+struct ib_udata *kapi_bundle_udata(struct uverbs_attr_bundle *attrs)
 {
 	return &attrs->driver_udata;
 }
 
-struct nlattr *siw_helper_driver_nest(struct sk_buff *msg)
+struct nlattr *kapi_driver_nest(struct sk_buff *msg)
 {
 	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
 }
 
-void siw_helper_nest_end(struct sk_buff *msg, struct nlattr *table)
+void kapi_nest_end(struct sk_buff *msg, struct nlattr *table)
 {
 	nla_nest_end(msg, table);
 }
 
-void siw_helper_nest_cancel(struct sk_buff *msg, struct nlattr *table)
+void kapi_nest_cancel(struct sk_buff *msg, struct nlattr *table)
 {
 	nla_nest_cancel(msg, table);
 }
@@ -75,14 +75,14 @@ void siw_helper_nest_cancel(struct sk_buff *msg, struct nlattr *table)
  * Events and references of an iw_cm_id go through pointers into iw_cm, which does
  * not wait for ours: a symbol of it makes it a module that ours holds.
  */
-static typeof(iw_create_cm_id) *const siw_iw_cm __used = iw_create_cm_id;
+static typeof(iw_create_cm_id) *const kapi_iw_cm __used = iw_create_cm_id;
 
-bool siw_helper_kthread(void)
+bool kapi_kthread(void)
 {
 	return current->flags & PF_KTHREAD;
 }
 
-bool siw_helper_exiting(void)
+bool kapi_exiting(void)
 {
 	return current->flags & PF_EXITING;
 }
@@ -91,31 +91,31 @@ bool siw_helper_exiting(void)
  * The only consumer of iw_cm is rdma_cm (cma.c), whose own structure begins with
  * the rdma_cm_id.
  */
-bool siw_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
+bool kapi_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
 {
 	const struct rdma_cm_id *consumer = id->context;
 
 	return READ_ONCE(consumer->qp) == qp;
 }
 
-struct pid *siw_helper_get_process(void)
+struct pid *kapi_get_process(void)
 {
 	return get_pid(task_tgid(current));
 }
 
-bool siw_helper_is_process(const struct pid *pid)
+bool kapi_is_process(const struct pid *pid)
 {
 	return task_tgid(current) == pid;
 }
 
-void siw_helper_put_process(struct pid *pid)
+void kapi_put_process(struct pid *pid)
 {
 	put_pid(pid);
 }
 
 /* Settings */
 
-bool siw_helper_net_admin(struct ib_device *dev)
+bool kapi_net_admin(struct ib_device *dev)
 {
 	struct net *net;
 	bool may;
@@ -137,9 +137,9 @@ bool siw_helper_net_admin(struct ib_device *dev)
  * behind. Each CPU is inside of one gate at a time, because nothing that enters one
  * can come in between.
  */
-static DEFINE_PER_CPU(struct siw_gate *, siw_gate_inside);
+static DEFINE_PER_CPU(struct kapi_gate *, kapi_gate_inside);
 
-void siw_helper_gate_init(struct siw_gate *gate)
+void kapi_gate_init(struct kapi_gate *gate)
 {
 	raw_spin_lock_init(&gate->lock);
 	gate->locked = false;
@@ -151,7 +151,7 @@ void siw_helper_gate_init(struct siw_gate *gate)
  * come in between; in the latter case local_bh_enable() may not be called. Where
  * softirqs are threads they may be preempted inside.
  */
-static __always_inline bool siw_gate_stay(void)
+static __always_inline bool kapi_gate_stay(void)
 {
 	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
 		preempt_disable();
@@ -163,7 +163,7 @@ static __always_inline bool siw_gate_stay(void)
 	return true;
 }
 
-static __always_inline void siw_gate_go(bool stayed)
+static __always_inline void kapi_gate_go(bool stayed)
 {
 	if (IS_ENABLED(CONFIG_PREEMPT_RT))
 		preempt_enable();
@@ -172,102 +172,102 @@ static __always_inline void siw_gate_go(bool stayed)
 }
 
 /* Several CPUs share a bit, where there are so many. */
-static __always_inline long siw_gate_bit(int cpu)
+static __always_inline long kapi_gate_bit(int cpu)
 {
 	return BIT(cpu % BITS_PER_LONG);
 }
 
-bool siw_helper_gate_enter(struct siw_gate *gate)
+bool kapi_gate_enter(struct kapi_gate *gate)
 {
-	bool stayed = siw_gate_stay();
-	long bit = siw_gate_bit(smp_processor_id());
+	bool stayed = kapi_gate_stay();
+	long bit = kapi_gate_bit(smp_processor_id());
 
 	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
-		     this_cpu_read(siw_gate_inside));
+		     this_cpu_read(kapi_gate_inside));
 	if (unlikely(!(atomic_long_read(&gate->cpus) & bit)))
 		atomic_long_or(bit, &gate->cpus);
-	__this_cpu_write(siw_gate_inside, gate);
-	/* As in siw_helper_gate_lock(): one of both sees the other. */
+	__this_cpu_write(kapi_gate_inside, gate);
+	/* As in kapi_gate_lock(): one of both sees the other. */
 	smp_mb();
-	/* Pairs with the release of siw_helper_gate_unlock(). */
+	/* Pairs with the release of kapi_gate_unlock(). */
 	if (unlikely(smp_load_acquire(&gate->locked))) {
-		__this_cpu_write(siw_gate_inside, NULL);
+		__this_cpu_write(kapi_gate_inside, NULL);
 		raw_spin_lock(&gate->lock);
-		__this_cpu_write(siw_gate_inside, gate);
+		__this_cpu_write(kapi_gate_inside, gate);
 		raw_spin_unlock(&gate->lock);
 	}
 	return stayed;
 }
 
-void siw_helper_gate_exit(bool stayed)
+void kapi_gate_exit(bool stayed)
 {
-	/* Pairs with the acquire of siw_helper_gate_lock(). */
-	smp_store_release(this_cpu_ptr(&siw_gate_inside), NULL);
-	siw_gate_go(stayed);
+	/* Pairs with the acquire of kapi_gate_lock(). */
+	smp_store_release(this_cpu_ptr(&kapi_gate_inside), NULL);
+	kapi_gate_go(stayed);
 }
 
-bool siw_helper_gate_lock(struct siw_gate *gate)
+bool kapi_gate_lock(struct kapi_gate *gate)
 {
-	bool stayed = siw_gate_stay();
+	bool stayed = kapi_gate_stay();
 	long cpus;
 	int cpu;
 
 	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
-		     this_cpu_read(siw_gate_inside));
+		     this_cpu_read(kapi_gate_inside));
 	raw_spin_lock(&gate->lock);
 	WRITE_ONCE(gate->locked, true);
-	/* As in siw_helper_gate_enter(). */
+	/* As in kapi_gate_enter(). */
 	smp_mb();
 	cpus = atomic_long_read(&gate->cpus);
 	for_each_possible_cpu(cpu) {
-		if (cpus & siw_gate_bit(cpu))
-			smp_cond_load_acquire(per_cpu_ptr(&siw_gate_inside, cpu),
+		if (cpus & kapi_gate_bit(cpu))
+			smp_cond_load_acquire(per_cpu_ptr(&kapi_gate_inside, cpu),
 					      gate != VAL);
 	}
 	return stayed;
 }
 
-void siw_helper_gate_unlock(struct siw_gate *gate, bool stayed)
+void kapi_gate_unlock(struct kapi_gate *gate, bool stayed)
 {
-	/* Pairs with the acquire of siw_helper_gate_enter(). */
+	/* Pairs with the acquire of kapi_gate_enter(). */
 	smp_store_release(&gate->locked, false);
 	raw_spin_unlock(&gate->lock);
-	siw_gate_go(stayed);
+	kapi_gate_go(stayed);
 }
 
 /* Tables: looked up with interrupts off, changed in process context. */
 
-void siw_helper_kfree_rcu(struct siw_rcu *p)
+void kapi_kfree_rcu(struct kapi_rcu *p)
 {
 	kfree_rcu(p, head);
 }
 
-bool siw_helper_refcount_inc_not_zero(refcount_t *refs)
+bool kapi_refcount_inc_not_zero(refcount_t *refs)
 {
 	return refcount_inc_not_zero(refs);
 }
 
-void siw_helper_xa_init(struct xarray *xa)
+void kapi_xa_init(struct xarray *xa)
 {
 	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);
 }
 
-int siw_helper_xa_insert(struct xarray *xa, unsigned long index, void *entry)
+int kapi_xa_insert(struct xarray *xa, unsigned long index, void *entry)
 {
 	return xa_insert_irq(xa, index, entry, GFP_KERNEL);
 }
 
-void *siw_helper_xa_erase(struct xarray *xa, unsigned long index)
+void *kapi_xa_erase(struct xarray *xa, unsigned long index)
 {
 	return xa_erase_irq(xa, index);
 }
 
-void *siw_helper_xa_find(struct xarray *xa, unsigned long *index)
+void *kapi_xa_find(struct xarray *xa, unsigned long *index)
 {
 	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
 }
 
-unsigned long siw_helper_xa_lock(struct xarray *xa)
+unsigned long kapi_xa_lock(struct xarray *xa)
 {
 	unsigned long flags;
 
@@ -275,7 +275,7 @@ unsigned long siw_helper_xa_lock(struct xarray *xa)
 	return flags;
 }
 
-void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags)
+void kapi_xa_unlock(struct xarray *xa, unsigned long flags)
 {
 	xa_unlock_irqrestore(xa, flags);
 }
@@ -286,7 +286,7 @@ void siw_helper_xa_unlock(struct xarray *xa, unsigned long flags)
  * As vmalloc_user(), but charged to the program, which says how much it wants, and
  * without a report in the log if there is not as much.
  */
-void *siw_helper_ring_alloc(size_t len)
+void *kapi_ring_alloc(size_t len)
 {
 	/* Who has no memory left is told so, rather than killed. */
 	return __vmalloc(PAGE_ALIGN(len),
@@ -295,7 +295,7 @@ void *siw_helper_ring_alloc(size_t len)
 }
 
 /* As remap_vmalloc_range(), which takes only memory of vmalloc_user(). */
-int siw_helper_ring_map(struct vm_area_struct *vma, void *ring, size_t len)
+int kapi_ring_map(struct vm_area_struct *vma, void *ring, size_t len)
 {
 	size_t at;
 	int rv;
@@ -312,15 +312,14 @@ int siw_helper_ring_map(struct vm_area_struct *vma, void *ring, size_t len)
 	return 0;
 }
 
-struct ib_umem *siw_helper_umem_get(struct ib_device *dev, unsigned long start,
-				    size_t len, int access)
+struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
+			      size_t len, int access)
 {
 	return ib_umem_get_va(dev, start, len, access);
 }
 
 /* Stores the kernel's addresses of the pages, and returns how many there are. */
-size_t siw_helper_umem_pages(struct ib_umem *umem, unsigned long *addr,
-			     size_t room)
+size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room)
 {
 	struct sg_table *sgt = &umem->sgt_append.sgt;
 	struct sg_page_iter iter;
@@ -338,29 +337,29 @@ size_t siw_helper_umem_pages(struct ib_umem *umem, unsigned long *addr,
 }
 
 /* How many bytes from @addr on are in its page of the direct map. */
-size_t siw_helper_direct_map_room(unsigned long addr)
+size_t kapi_direct_map_room(unsigned long addr)
 {
 	return virt_addr_valid(addr) ? PAGE_SIZE - offset_in_page(addr) : 0;
 }
 
-bool siw_helper_may_sleep(void)
+bool kapi_may_sleep(void)
 {
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && preemptible() &&
 	       !rcu_preempt_depth();
 }
 
-struct workqueue_struct *siw_helper_alloc_release_queue(void)
+struct workqueue_struct *kapi_alloc_release_queue(void)
 {
 	return alloc_workqueue("siw_release", WQ_UNBOUND, 0);
 }
 
-void siw_helper_release_work_init(struct work_struct *work, work_func_t func)
+void kapi_release_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);
 }
 
-void siw_helper_release_work_queue(struct workqueue_struct *queue,
-				   struct work_struct *work)
+void kapi_release_work_queue(struct workqueue_struct *queue,
+			     struct work_struct *work)
 {
 	queue_work(queue, work);
 }

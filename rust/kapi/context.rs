@@ -14,19 +14,19 @@ use kernel::{
 /// The CPU this runs on, or ran on a moment ago.
 pub(crate) fn cpu() -> u32 {
     // SAFETY: Always safe to call.
-    unsafe { bindings::siw_helper_cpu() }
+    unsafe { bindings::kapi_cpu() }
 }
 
 /// Whether a thread of the kernel runs here, and no system call of a program.
 pub(crate) fn in_kthread() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::siw_helper_kthread() }
+    unsafe { bindings::kapi_kthread() }
 }
 
 /// Whether the program that runs here has ended, and its files are being closed.
 pub(crate) fn exiting() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::siw_helper_exiting() }
+    unsafe { bindings::kapi_exiting() }
 }
 
 /// Waits until every thread that is preempted now has given up the CPU by itself, or has returned to
@@ -36,20 +36,20 @@ pub(crate) fn exiting() -> bool {
 pub(crate) fn synchronize_tasks() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
-    unsafe { bindings::siw_helper_synchronize_tasks() }
+    unsafe { bindings::kapi_synchronize_tasks() }
 }
 
 /// Lets others run, and [`synchronize_tasks`] go on. May sleep.
 pub(crate) fn cond_resched() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
-    unsafe { bindings::siw_helper_cond_resched() }
+    unsafe { bindings::kapi_cond_resched() }
 }
 
 /// The tick counter; wraps.
 pub(crate) fn jiffies() -> Jiffies {
     // SAFETY: Always safe to call.
-    unsafe { bindings::siw_helper_jiffies() }
+    unsafe { bindings::kapi_jiffies() }
 }
 
 /// Sleeps for at least that long.

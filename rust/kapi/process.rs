@@ -24,7 +24,7 @@ impl Process {
     /// The one that runs here. Process context.
     pub(crate) fn current() -> Self {
         // SAFETY: Always safe to call.
-        let pid = unsafe { bindings::siw_helper_get_process() };
+        let pid = unsafe { bindings::kapi_get_process() };
         // INVARIANT: Just counted.
         // SAFETY: Whoever runs is of a thread group.
         Self(unsafe { NonNull::new_unchecked(pid) })
@@ -33,13 +33,13 @@ impl Process {
     /// Whether it is the one that runs here. Process context.
     pub(crate) fn is_current(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_is_process(self.0.as_ptr()) }
+        unsafe { bindings::kapi_is_process(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // SAFETY: Counted by the type invariants.
-        unsafe { bindings::siw_helper_put_process(self.0.as_ptr()) };
+        unsafe { bindings::kapi_put_process(self.0.as_ptr()) };
     }
 }

@@ -60,7 +60,7 @@ impl WorkQueue {
         };
         let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: The name is valid for the duration of the call, which copies it.
-        let wq = unsafe { bindings::siw_helper_alloc_workqueue(name.as_char_ptr(), flags) };
+        let wq = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
         // INVARIANT: It was just made.
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }
@@ -75,7 +75,7 @@ impl WorkQueue {
     {
         // A CPU that never was online has no worker, and the item would wait for it for ever.
         // SAFETY: Always safe to call; the helper checks the number.
-        let cpu = if unsafe { bindings::siw_helper_cpu_online(cpu) } {
+        let cpu = if unsafe { bindings::kapi_cpu_online(cpu) } {
             cpu as ffi::c_int
         } else {
             bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int
@@ -109,7 +109,7 @@ impl WorkQueue {
     pub(crate) fn flush(&self) {
         might_sleep();
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_flush_workqueue(self.0.as_ptr()) };
+        unsafe { bindings::kapi_flush_workqueue(self.0.as_ptr()) };
     }
 
     /// As [`Self::flush`], and with what the items queue in turn. Others must not. May sleep.

@@ -46,39 +46,39 @@ impl SockView {
     /// The state of the connection.
     pub(crate) fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
-        TcpState::from_raw(unsafe { bindings::siw_helper_sk_state(self.sk) })
+        TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.sk) })
     }
 
     /// The error of the socket, which stays there.
     pub(crate) fn error(&self) -> Option<Error> {
         // SAFETY: Valid by the type invariants.
-        let err = unsafe { bindings::siw_helper_sk_err(self.sk) };
+        let err = unsafe { bindings::kapi_sk_err(self.sk) };
         (err != 0).then(|| Error::from_errno(err.wrapping_neg()))
     }
 
     /// How many bytes a full segment carries.
     pub(crate) fn mss(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_mss(self.sk) }
+        unsafe { bindings::kapi_sk_mss(self.sk) }
     }
 
     /// How much more TCP takes, in bytes of memory: how much of the send buffer is free, or 0 if it
     /// takes no new segment.
     pub(crate) fn space(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::siw_helper_sk_space(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::kapi_sk_space(self.sk) }).unwrap_or(0)
     }
 
     /// The size of the send buffer, in bytes of memory.
     pub(crate) fn sndbuf(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::siw_helper_sk_sndbuf(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::kapi_sk_sndbuf(self.sk) }).unwrap_or(0)
     }
 
     /// How much of the send buffer is in use.
     pub(crate) fn wmem_queued(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::siw_helper_sk_wmem_queued(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::kapi_sk_wmem_queued(self.sk) }).unwrap_or(0)
     }
 
     /// Asks for [`write_space`](super::SocketEvents::write_space).
@@ -86,13 +86,13 @@ impl SockView {
     /// Look at [`Self::space`] again after it: space may have come in between.
     pub(crate) fn set_nospace(&self) {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_set_nospace(self.sk) };
+        unsafe { bindings::kapi_sk_set_nospace(self.sk) };
     }
 
     /// Asks for no more [`write_space`](super::SocketEvents::write_space).
     pub(crate) fn clear_nospace(&self) {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_clear_nospace(self.sk) };
+        unsafe { bindings::kapi_sk_clear_nospace(self.sk) };
     }
 
     /// What TCP has sent, and what the peer has acknowledged of it.
@@ -118,7 +118,7 @@ impl SockView {
         let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
         // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
         // read, and not looked at any more when it returns.
-        accepted(unsafe { bindings::siw_helper_sk_send_bytes(self.sk, data, len, more) })
+        accepted(unsafe { bindings::kapi_sk_send_bytes(self.sk, data, len, more) })
     }
 
     /// As [`Self::send`], of what TCP gets by reference.
@@ -145,8 +145,7 @@ impl SockView {
         // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements
         // are written and describe `len` bytes of pages; TCP takes references of its own of what it
         // keeps.
-        let ret =
-            unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
+        let ret = unsafe { bindings::kapi_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
         let taken = accepted(ret)?;
         buf.consume(taken);
         Ok(taken)
@@ -162,7 +161,7 @@ impl SockView {
         let mark = buf.marker().ok_or(EINVAL)?;
         // SAFETY: As in `send_copied()`; the elements are read only. The mark is valid during the
         // call; TCP takes references of its own.
-        let ret = unsafe { bindings::siw_helper_sk_send_pages(self.sk, first, n, len, more, mark) };
+        let ret = unsafe { bindings::kapi_sk_send_pages(self.sk, first, n, len, more, mark) };
         let taken = accepted(ret)?;
         buf.consume_shared(taken);
         Ok(taken)
@@ -177,9 +176,9 @@ impl SockView {
 pub(super) unsafe fn sent(sk: *const bindings::sock) -> Sent {
     Sent {
         // SAFETY: By the contract of this function.
-        una: unsafe { bindings::siw_helper_sk_snd_una(sk) },
+        una: unsafe { bindings::kapi_sk_snd_una(sk) },
         // SAFETY: As above.
-        next: unsafe { bindings::siw_helper_sk_write_seq(sk) },
+        next: unsafe { bindings::kapi_sk_write_seq(sk) },
     }
 }
 
@@ -236,7 +235,7 @@ impl<'a> LockedSock<'a> {
     pub(crate) fn flush_backlog(&mut self) {
         if !self.bh {
             // SAFETY: The socket is valid, and owned by this process.
-            unsafe { bindings::siw_helper_sk_flush_backlog(self.view.sk) };
+            unsafe { bindings::kapi_sk_flush_backlog(self.view.sk) };
         }
     }
 }
@@ -253,7 +252,7 @@ impl Drop for LockedSock<'_> {
     fn drop(&mut self) {
         if self.bh {
             // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::siw_helper_unlock_sock_bh(self.view.sk) };
+            unsafe { bindings::kapi_unlock_sock_bh(self.view.sk) };
         } else {
             // SAFETY: Locked that way, see `new()`.
             unsafe { bindings::release_sock(self.view.sk) };
@@ -293,7 +292,7 @@ impl RxSock<'_> {
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
         // fits the argument.
         let ret = unsafe {
-            bindings::siw_helper_sk_read(
+            bindings::kapi_sk_read(
                 self.view.sk,
                 (&raw mut reader).cast(),
                 Some(Reader::<F>::actor),
@@ -306,21 +305,21 @@ impl RxSock<'_> {
     /// peer has sent all it had.
     pub(crate) fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::siw_helper_rx_stuck(self.view.sk) }
+        unsafe { bindings::kapi_rx_stuck(self.view.sk) }
     }
 
     /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP waits
     /// up to 40 ms for something that goes back.
     pub(crate) fn ack_now(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::siw_helper_sk_ack_now(self.view.sk) };
+        unsafe { bindings::kapi_sk_ack_now(self.view.sk) };
     }
 
     /// Acknowledges what was received and is not read, if it is more than a segment: TCP does so only
     /// for what is read.
     pub(crate) fn ack_unread(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::siw_helper_sk_ack_unread(self.view.sk) };
+        unsafe { bindings::kapi_sk_ack_unread(self.view.sk) };
     }
 
     /// As [`LockedSock::send`].

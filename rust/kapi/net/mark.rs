@@ -105,7 +105,7 @@ impl Mark {
     /// Whether no buffer has the mark, and none will get it. Any context.
     pub(crate) fn is_released(&self) -> bool {
         // SAFETY: The mark is valid as long as the `Arc` is.
-        unsafe { bindings::siw_helper_ubuf_refs(self.0.ubuf.get()) == 0 }
+        unsafe { bindings::kapi_ubuf_refs(self.0.ubuf.get()) == 0 }
     }
 }
 
@@ -142,7 +142,7 @@ impl Drop for Marker {
 /// `ubuf` must be that of an [`Inner`], and one of its count the caller's.
 unsafe fn put(ubuf: *mut bindings::ubuf_info) {
     // SAFETY: By the contract of this function.
-    if !unsafe { bindings::siw_helper_ubuf_put(ubuf) } {
+    if !unsafe { bindings::kapi_ubuf_put(ubuf) } {
         return;
     }
     // SAFETY: `ubuf` is the first field. By the type invariants there is a reference for the count,

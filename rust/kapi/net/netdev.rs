@@ -51,14 +51,14 @@ impl NetNs {
     pub(crate) fn has_addr(&self, addr: &SockAddr) -> bool {
         let mut addr = addr.to_raw();
         // SAFETY: The namespace is valid by the type invariants, and so is the address.
-        unsafe { bindings::siw_helper_net_has_addr(self.as_raw(), addr.as_mut_ptr()) }
+        unsafe { bindings::kapi_net_has_addr(self.as_raw(), addr.as_mut_ptr()) }
     }
 }
 
 impl Clone for NetNs {
     fn clone(&self) -> Self {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_get_net(self.0.as_ptr()) };
+        unsafe { bindings::kapi_get_net(self.0.as_ptr()) };
         // INVARIANT: The reference was just taken.
         Self(self.0)
     }
@@ -67,7 +67,7 @@ impl Clone for NetNs {
 impl Drop for NetNs {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants.
-        unsafe { bindings::siw_helper_put_net(self.0.as_ptr()) };
+        unsafe { bindings::kapi_put_net(self.0.as_ptr()) };
     }
 }
 
@@ -129,7 +129,7 @@ impl NetDev {
     /// `dev` must be a valid device.
     pub(in crate::kapi) unsafe fn from_raw(dev: *mut bindings::net_device) -> Self {
         // SAFETY: Valid by the contract of this function.
-        unsafe { bindings::siw_helper_dev_hold(dev) };
+        unsafe { bindings::kapi_dev_hold(dev) };
         // SAFETY: Not null, since it is valid.
         // INVARIANT: The reference was just taken.
         Self(unsafe { NonNull::new_unchecked(dev) })
@@ -144,7 +144,7 @@ impl NetDev {
     pub(crate) fn name(&self) -> DevName {
         let mut name = [0; bindings::IFNAMSIZ as usize];
         // SAFETY: Valid by the type invariants; `name` has the length that is written.
-        unsafe { bindings::siw_helper_dev_name(self.0.as_ptr(), name.as_mut_ptr().cast()) };
+        unsafe { bindings::kapi_dev_name(self.0.as_ptr(), name.as_mut_ptr().cast()) };
         DevName(name)
     }
 
@@ -152,7 +152,7 @@ impl NetDev {
     pub(crate) fn hw_addr(&self) -> HwAddr {
         let mut addr = [0; bindings::MAX_ADDR_LEN as usize];
         // SAFETY: Valid by the type invariants; `addr` has the length that is written at most.
-        let len = unsafe { bindings::siw_helper_dev_hw_addr(self.0.as_ptr(), addr.as_mut_ptr()) };
+        let len = unsafe { bindings::kapi_dev_hw_addr(self.0.as_ptr(), addr.as_mut_ptr()) };
         HwAddr {
             addr,
             len: len as usize,
@@ -162,37 +162,37 @@ impl NetDev {
     /// The index in its namespace.
     pub(crate) fn ifindex(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_ifindex(self.0.as_ptr()) }
+        unsafe { bindings::kapi_dev_ifindex(self.0.as_ptr()) }
     }
 
     /// The MTU.
     pub(crate) fn mtu(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_mtu(self.0.as_ptr()) }
+        unsafe { bindings::kapi_dev_mtu(self.0.as_ptr()) }
     }
 
     /// The largest MTU it can have; 0 if there is no bound.
     pub(crate) fn max_mtu(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_max_mtu(self.0.as_ptr()) }
+        unsafe { bindings::kapi_dev_max_mtu(self.0.as_ptr()) }
     }
 
     /// The type of the link, see [`arphrd`].
     pub(crate) fn arphrd(&self) -> u16 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_type(self.0.as_ptr()) }
+        unsafe { bindings::kapi_dev_type(self.0.as_ptr()) }
     }
 
     /// Whether it was set up.
     pub(crate) fn is_up(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_dev_is_up(self.0.as_ptr()) }
+        unsafe { bindings::kapi_dev_is_up(self.0.as_ptr()) }
     }
 
     /// Its namespace, unless that is being dismantled.
     pub(crate) fn net(&self) -> Option<NetNs> {
         // SAFETY: Valid by the type invariants.
-        let net = unsafe { bindings::siw_helper_dev_net(self.0.as_ptr()) };
+        let net = unsafe { bindings::kapi_dev_net(self.0.as_ptr()) };
         // INVARIANT: The helper took a reference for us, or returned null.
         NonNull::new(net).map(NetNs)
     }
@@ -211,7 +211,7 @@ impl NetDev {
             let max = u32::try_from(room)?;
             let out = raw.as_mut_ptr().cast();
             // SAFETY: Valid by the type invariants; `out` has `max` elements.
-            let n = unsafe { bindings::siw_helper_dev_addrs(self.0.as_ptr(), out, max) };
+            let n = unsafe { bindings::kapi_dev_addrs(self.0.as_ptr(), out, max) };
             if n > max {
                 // Addresses come and go: leave some room.
                 room = (n as usize).saturating_add(16);
@@ -236,7 +236,7 @@ impl Clone for NetDev {
 impl Drop for NetDev {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants.
-        unsafe { bindings::siw_helper_dev_put(self.0.as_ptr()) };
+        unsafe { bindings::kapi_dev_put(self.0.as_ptr()) };
     }
 }
 

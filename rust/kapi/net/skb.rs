@@ -123,7 +123,7 @@ impl Skb<'_> {
         };
         // CAST: It fits by the type invariants.
         // SAFETY: Both are valid by the type invariants.
-        let behind = unsafe { bindings::siw_helper_rx_behind(self.sk, self.skb, at as u32) };
+        let behind = unsafe { bindings::kapi_rx_behind(self.sk, self.skb, at as u32) };
         len <= behind as usize
     }
 
@@ -142,12 +142,12 @@ impl Skb<'_> {
             let mut from = 0;
             // CAST: No buffer is longer than `INT_MAX`, by the contract of `new`.
             // SAFETY: Both are valid by the type invariants.
-            skb = unsafe { bindings::siw_helper_rx_next(self.sk, skb, at as u32, &mut from) };
+            skb = unsafe { bindings::kapi_rx_next(self.sk, skb, at as u32, &mut from) };
             if skb.is_null() {
                 return Err(EFAULT);
             }
             // SAFETY: As above.
-            let end = unsafe { bindings::siw_helper_skb_len(skb) } as usize;
+            let end = unsafe { bindings::kapi_skb_len(skb) } as usize;
             let from = from as usize;
             // SAFETY: The buffer is in the queue of the locked socket; `from` is inside.
             let part = unsafe { Self::new(self.sk, skb, from, end - from) };
@@ -211,7 +211,7 @@ impl Skb<'_> {
             return Ok(());
         }
         // SAFETY: The buffer is valid by the type invariants.
-        let nested = || unsafe { bindings::siw_helper_skb_has_nested_list(self.skb) };
+        let nested = || unsafe { bindings::kapi_skb_has_nested_list(self.skb) };
         // Of a list of buffers `skb_seq_read()` does not see what these have for lists in turn.
         if !is_by_table() || nested() {
             // CAST: Both fit, by the type invariants.

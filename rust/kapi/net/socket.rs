@@ -149,7 +149,7 @@ impl Handle {
         let sk = unsafe { (*sock).sk }.cast();
         let mut found = Stock::default();
         // SAFETY: As above.
-        unsafe { bindings::siw_helper_sk_prepare(sk, &mut found) };
+        unsafe { bindings::kapi_sk_prepare(sk, &mut found) };
         let swapped = match stock {
             // SAFETY: As above. The callbacks are the socket's own.
             Some(stock) => unsafe { callbacks::swap(sk, stock, None) },
@@ -180,9 +180,7 @@ impl Handle {
         might_sleep();
         let mut sock = null_mut();
         // SAFETY: The namespace is valid as long as `net` is, the socket takes its own reference.
-        to_result(unsafe {
-            bindings::siw_helper_sock_create(net.as_raw(), family.as_raw(), &mut sock)
-        })?;
+        to_result(unsafe { bindings::kapi_sock_create(net.as_raw(), family.as_raw(), &mut sock) })?;
         // SAFETY: It was just made, with its own callbacks.
         unsafe { Handle::take(sock, None) }
     }
@@ -244,12 +242,12 @@ impl Handle {
 
     pub(super) fn set_v6only(&self) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::siw_helper_sock_set_v6only(self.sk()) })
+        to_result(unsafe { bindings::kapi_sock_set_v6only(self.sk()) })
     }
 
     pub(super) fn set_tos(&self, tos: u8) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::siw_helper_sock_set_tos(self.sock(), tos) })
+        to_result(unsafe { bindings::kapi_sock_set_tos(self.sock(), tos) })
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> Result {
@@ -342,7 +340,7 @@ impl Socket {
         might_sleep();
         // SAFETY: The socket is valid by the type invariants, `buf` for writes.
         let ret = unsafe {
-            bindings::siw_helper_sock_recv(
+            bindings::kapi_sock_recv(
                 self.0.sock(),
                 buf.as_mut_ptr().cast(),
                 buf.len(),
@@ -365,13 +363,13 @@ impl Socket {
     /// The state of the connection a moment ago. Any context.
     pub(crate) fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
-        TcpState::from_raw(unsafe { bindings::siw_helper_sk_state(self.0.sk()) })
+        TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.0.sk()) })
     }
 
     /// The error of the socket, which is cleared. Any context.
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::siw_helper_sk_take_error(self.0.sk()) })
+        to_result(unsafe { bindings::kapi_sk_take_error(self.0.sk()) })
     }
 
     /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more. Any
@@ -385,7 +383,7 @@ impl Socket {
     /// context.
     pub(crate) fn can_share(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_sk_can_share(self.0.sk()) }
+        unsafe { bindings::kapi_sk_can_share(self.0.sk()) }
     }
 
     /// Ends one direction, or both.
@@ -459,7 +457,7 @@ impl Socket {
     pub(crate) fn lock(&self) -> LockedSock<'_> {
         might_sleep();
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::siw_helper_lock_sock(self.0.sk()) };
+        unsafe { bindings::kapi_lock_sock(self.0.sk()) };
         // SAFETY: Locked just now, and `self` is borrowed.
         unsafe { LockedSock::new(self.0.sk(), false) }
     }
@@ -469,7 +467,7 @@ impl Socket {
     /// Any context. No sleeping while the guard is there.
     pub(crate) fn try_lock_bh(&self) -> Option<LockedSock<'_>> {
         // SAFETY: Valid by the type invariants.
-        if !unsafe { bindings::siw_helper_trylock_sock_bh(self.0.sk()) } {
+        if !unsafe { bindings::kapi_trylock_sock_bh(self.0.sk()) } {
             return None;
         }
         // SAFETY: Locked just now, and `self` is borrowed.

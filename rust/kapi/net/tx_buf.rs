@@ -61,7 +61,7 @@ impl Chunk {
     /// the chunk is first used.
     unsafe fn whole(page: NonNull<bindings::page>) -> Self {
         // SAFETY: By the contract of this function.
-        let data = unsafe { bindings::siw_helper_page_address(page.as_ptr()) };
+        let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
         // INVARIANT: By the contract of this function.
         Self {
             page,
@@ -82,10 +82,10 @@ impl Chunk {
                 return None;
             }
             // SAFETY: Always safe to call.
-            let page = unsafe { bindings::siw_helper_alloc_tx_pages(order) };
+            let page = unsafe { bindings::kapi_alloc_tx_pages(order) };
             if let Some(page) = NonNull::new(page) {
                 // SAFETY: The pages were just allocated. They are of the kernel's linear mapping.
-                let data = unsafe { bindings::siw_helper_page_address(page.as_ptr()) };
+                let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
                 // INVARIANT: As allocated.
                 return Some(Self {
                     page,
@@ -139,7 +139,7 @@ impl Drop for Chunk {
         }
         // SAFETY: The reference is ours by the type invariants. What TCP still refers to has
         // references of its own.
-        unsafe { bindings::siw_helper_put_page(self.page.as_ptr()) };
+        unsafe { bindings::kapi_put_page(self.page.as_ptr()) };
     }
 }
 
@@ -186,7 +186,7 @@ impl Pool {
         let page = NonNull::new(Self::slot(at).xchg(null_mut(), Full));
         let free = page.is_some_and(|page| {
             // SAFETY: A reference of it is ours.
-            let refs = unsafe { bindings::siw_helper_page_refs(page.as_ptr()) };
+            let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
             refs == 1
         });
         if let (Some(page), false) = (page, free) {
@@ -215,7 +215,7 @@ impl Pool {
     fn put(page: *mut bindings::page) {
         if !page.is_null() {
             // SAFETY: Its reference was the slot's.
-            unsafe { bindings::siw_helper_put_page(page) };
+            unsafe { bindings::kapi_put_page(page) };
         }
     }
 }
@@ -249,7 +249,7 @@ impl Rest {
         // The reference is the rest's now.
         let chunk = ManuallyDrop::new(chunk);
         // SAFETY: The pages are the chunk's.
-        let base = unsafe { bindings::siw_helper_page_to_phys(chunk.page.as_ptr()) };
+        let base = unsafe { bindings::kapi_page_to_phys(chunk.page.as_ptr()) };
         // INVARIANT: There is room, so the address is inside of the pages.
         let rest = base.wrapping_add(chunk.end as u64);
         // What somebody else has left there meanwhile is for the pool.
@@ -274,7 +274,7 @@ impl Rest {
         // A chunk lies at a multiple of its size, as all pages that are allocated at once do.
         let used = rest % (PAGE_SIZE << Chunk::ORDER) as u64;
         // SAFETY: The address of pages of a whole chunk, by the type invariants.
-        let page = unsafe { bindings::siw_helper_phys_to_page(rest.wrapping_sub(used)) };
+        let page = unsafe { bindings::kapi_phys_to_page(rest.wrapping_sub(used)) };
         let page = NonNull::new(page)?;
         // SAFETY: As above, and the reference is ours now. Others refer to what was given away of the
         // pages at the most, which is before `used`.
@@ -342,7 +342,7 @@ impl Shared {
             return false;
         }
         // SAFETY: By the contract of this function.
-        let page = unsafe { bindings::siw_helper_get_page_of(addr.cast()) };
+        let page = unsafe { bindings::kapi_get_page_of(addr.cast()) };
         let run = bindings::bio_vec {
             bv_page: page,
             bv_len: len as u32,
@@ -357,7 +357,7 @@ impl Shared {
         while self.runs.len() > len.max(self.first) {
             if let Some(run) = self.runs.pop() {
                 // SAFETY: Its reference is ours by the type invariants.
-                unsafe { bindings::siw_helper_put_page(run.bv_page) };
+                unsafe { bindings::kapi_put_page(run.bv_page) };
             }
         }
     }
@@ -376,7 +376,7 @@ impl Shared {
                 return;
             }
             // SAFETY: Our reference by the type invariants; TCP has its own.
-            unsafe { bindings::siw_helper_put_page(run.bv_page) };
+            unsafe { bindings::kapi_put_page(run.bv_page) };
             // INVARIANT: That one has none any more.
             self.first += 1;
         }

@@ -281,7 +281,7 @@ impl<D: Driver> CmId<D> {
     pub(crate) fn has_qp(&self, qp: &Qp<D>) -> bool {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
         // long. Of the QP only the address is used.
-        unsafe { bindings::siw_helper_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
+        unsafe { bindings::kapi_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
     }
 
     /// Reports an event. Any context; if it fails, the consumer is not told.

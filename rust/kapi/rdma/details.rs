@@ -40,7 +40,7 @@ impl Details<'_> {
         describe: impl FnOnce(&mut Details<'_>) -> Result,
     ) -> Result {
         // SAFETY: By the requirements of this function.
-        let table = unsafe { bindings::siw_helper_driver_nest(msg) };
+        let table = unsafe { bindings::kapi_driver_nest(msg) };
         if table.is_null() {
             return Err(EMSGSIZE);
         }
@@ -51,9 +51,9 @@ impl Details<'_> {
         });
         match result {
             // SAFETY: Opened above.
-            Ok(()) => unsafe { bindings::siw_helper_nest_end(msg, table) },
+            Ok(()) => unsafe { bindings::kapi_nest_end(msg, table) },
             // SAFETY: As above.
-            Err(_) => unsafe { bindings::siw_helper_nest_cancel(msg, table) },
+            Err(_) => unsafe { bindings::kapi_nest_cancel(msg, table) },
         }
         result
     }

@@ -198,7 +198,7 @@ impl<D: Driver> Device<D> {
         // SAFETY: It is held.
         let held = unsafe { NetDev::from_raw(ndev) };
         // SAFETY: `held` has a reference of its own; this is the one just taken.
-        unsafe { bindings::siw_helper_dev_put(ndev) };
+        unsafe { bindings::kapi_dev_put(ndev) };
         Some(held)
     }
 
@@ -287,7 +287,7 @@ impl<D: Driver> NewDevice<D> {
     pub(crate) fn register(self, name: &CStr) -> Result {
         let dev = self.as_raw();
         // SAFETY: The device is not known to anybody yet.
-        unsafe { bindings::siw_helper_ib_name_by_user(dev) };
+        unsafe { bindings::kapi_ib_name_by_user(dev) };
         // SAFETY: The device is complete.
         to_result(unsafe { bindings::ib_register_device(dev, name.as_char_ptr(), null_mut()) })?;
         // The core owns it now.
@@ -363,13 +363,13 @@ impl<D: Driver> Drop for DriverRegistration<D> {
 /// Whether a port on this network device is active (`ib_get_curr_port_state`).
 pub(crate) fn port_active(ndev: &NetDev) -> bool {
     // SAFETY: `ndev` is valid.
-    unsafe { bindings::siw_helper_port_active(ndev.as_raw()) }
+    unsafe { bindings::kapi_port_active(ndev.as_raw()) }
 }
 
 /// The number of CPUs that there may be.
 pub(crate) fn num_possible_cpus() -> u32 {
     // SAFETY: No requirements.
-    unsafe { bindings::siw_helper_num_possible_cpus() }
+    unsafe { bindings::kapi_num_possible_cpus() }
 }
 
 /// The GUID made of a MAC address (`addrconf_addr_eui48`).

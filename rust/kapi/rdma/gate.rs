@@ -17,7 +17,7 @@ use kernel::{
 
 use crate::kapi::bindings::{
     self,
-    siw_gate, //
+    kapi_gate, //
 };
 
 /// A value that is used while the gate is open.
@@ -38,7 +38,7 @@ use crate::kapi::bindings::{
 #[pin_data]
 pub(crate) struct InUse<T = ()> {
     #[pin]
-    gate: Opaque<siw_gate>,
+    gate: Opaque<kapi_gate>,
     open: UnsafeCell<bool>,
     value: UnsafeCell<T>,
 }
@@ -55,7 +55,7 @@ impl<T> InUse<T> {
         pin_init!(Self {
             gate <- Opaque::ffi_init(|slot| {
                 // SAFETY: `slot` is a valid place for a gate.
-                unsafe { bindings::siw_helper_gate_init(slot) }
+                unsafe { bindings::kapi_gate_init(slot) }
             }),
             open: UnsafeCell::new(open),
             value: UnsafeCell::new(value),
@@ -68,7 +68,7 @@ impl<T> InUse<T> {
     /// may do.
     pub(crate) fn enter(&self) -> Option<Access<'_, T>> {
         // SAFETY: The gate is initialised and pinned.
-        let stayed = unsafe { bindings::siw_helper_gate_enter(self.gate.get()) };
+        let stayed = unsafe { bindings::kapi_gate_enter(self.gate.get()) };
         // INVARIANT: Just entered.
         let access = Access {
             gate: self,
@@ -84,14 +84,14 @@ impl<T> InUse<T> {
     /// What the change replaces should be returned, to be dropped outside of the lock.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut T, &mut bool) -> R) -> R {
         // SAFETY: The gate is initialised and pinned.
-        let stayed = unsafe { bindings::siw_helper_gate_lock(self.gate.get()) };
+        let stayed = unsafe { bindings::kapi_gate_lock(self.gate.get()) };
         // SAFETY: The gate is locked: nobody else refers to the value.
         let value = unsafe { &mut *self.value.get() };
         // SAFETY: As above.
         let open = unsafe { &mut *self.open.get() };
         let ret = change(value, open);
         // SAFETY: Locked above.
-        unsafe { bindings::siw_helper_gate_unlock(self.gate.get(), stayed) };
+        unsafe { bindings::kapi_gate_unlock(self.gate.get(), stayed) };
         ret
     }
 }
@@ -119,6 +119,6 @@ impl<T> Deref for Access<'_, T> {
 impl<T> Drop for Access<'_, T> {
     fn drop(&mut self) {
         // SAFETY: This CPU is inside of a gate by the type invariants.
-        unsafe { bindings::siw_helper_gate_exit(self.stayed) };
+        unsafe { bindings::kapi_gate_exit(self.stayed) };
     }
 }

@@ -42,7 +42,7 @@ const FIRST_PGOFF: u32 = (abi::INVAL_UOBJ_KEY >> bindings::PAGE_SHIFT) as u32 + 
 ///
 /// # Invariants
 ///
-/// `ptr` came from `siw_helper_ring_alloc` for `len` bytes.
+/// `ptr` came from `kapi_ring_alloc` for `len` bytes.
 pub(crate) struct RingMem {
     ptr: NonNull<u8>,
     len: usize,
@@ -61,7 +61,7 @@ impl RingMem {
             return Err(EINVAL);
         }
         // SAFETY: No requirements.
-        let ptr = unsafe { bindings::siw_helper_ring_alloc(len) };
+        let ptr = unsafe { bindings::kapi_ring_alloc(len) };
         // INVARIANT: As just allocated.
         let mem = Self {
             ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
@@ -87,7 +87,7 @@ impl RingMem {
 
 impl Drop for RingMem {
     fn drop(&mut self) {
-        // SAFETY: Allocated by `siw_helper_ring_alloc` by the type invariants; nobody uses it any more.
+        // SAFETY: Allocated by `kapi_ring_alloc` by the type invariants; nobody uses it any more.
         unsafe { bindings::vfree(self.ptr.as_ptr().cast()) };
     }
 }
@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn mmap_callback(
         let (ring, len) = (inner.mem.ptr.as_ptr().cast(), inner.mem.len);
         // SAFETY: `ring` has `len` bytes by the type invariants of `RingMem`, and whole pages; each
         // that is mapped gets a reference.
-        let ret = unsafe { bindings::siw_helper_ring_map(vma, ring, len) };
+        let ret = unsafe { bindings::kapi_ring_map(vma, ring, len) };
         // SAFETY: Taken above.
         unsafe { bindings::rdma_user_mmap_entry_put(entry) };
         ret

@@ -84,7 +84,7 @@ impl<D: Driver> Files<D> {
             // The attribute is the first of the structure.
             let attr = file.attr.get().cast::<attribute>();
             // SAFETY: It is complete, and nobody knows it yet.
-            unsafe { bindings::siw_helper_sysfs_attr_init(attr) };
+            unsafe { bindings::kapi_sysfs_attr_init(attr) };
             list.push(attr, GFP_KERNEL)?;
         }
         list.push(null_mut(), GFP_KERNEL)?;
@@ -153,7 +153,7 @@ unsafe extern "C" fn store<D: Driver>(
     let dev = unsafe { device_of::<D>(dev) };
     // The mode of the file lets in whoever is root in the eyes of the file system, and nothing else.
     // SAFETY: The device is registered.
-    if !unsafe { bindings::siw_helper_net_admin(dev.as_raw()) } {
+    if !unsafe { bindings::kapi_net_admin(dev.as_raw()) } {
         return EPERM.to_errno() as isize;
     }
     // SAFETY: As above.

@@ -27,7 +27,7 @@ use crate::kapi::bindings::{
     xarray, //
 };
 
-/// What an [`RcuArc`] points to. `rcu` is at offset 0, for `siw_helper_kfree_rcu`.
+/// What an [`RcuArc`] points to. `rcu` is at offset 0, for `kapi_kfree_rcu`.
 #[repr(C)]
 #[pin_data]
 struct Inner<E> {
@@ -103,7 +103,7 @@ impl<E> RcuArc<E> {
         // SAFETY: The memory is there until the section ends, and so is the counter.
         let refs = unsafe { &(*ptr.as_ptr()).refs }.as_atomic().as_ptr();
         // SAFETY: `refs` points to the `refcount_t`.
-        let live = unsafe { bindings::siw_helper_refcount_inc_not_zero(refs.cast()) };
+        let live = unsafe { bindings::kapi_refcount_inc_not_zero(refs.cast()) };
         // INVARIANT: Counted.
         live.then(|| Self {
             ptr,
@@ -140,7 +140,7 @@ impl<E> Drop for RcuArc<E> {
         // SAFETY: This was the last reference, and `get_live` makes no new one.
         unsafe { core::ptr::drop_in_place(&raw mut (*ptr).data) };
         // SAFETY: It came from a `KBox`, that is kmalloc, and `rcu` is at offset 0.
-        unsafe { bindings::siw_helper_kfree_rcu(ptr.cast()) };
+        unsafe { bindings::kapi_kfree_rcu(ptr.cast()) };
     }
 }
 
@@ -165,7 +165,7 @@ unsafe impl<E: Send + Sync> Sync for TptTable<E> {}
 fn init_xa() -> impl PinInit<Opaque<xarray>> {
     Opaque::ffi_init(|slot| {
         // SAFETY: `slot` is a valid place for an xarray.
-        unsafe { bindings::siw_helper_xa_init(slot) }
+        unsafe { bindings::kapi_xa_init(slot) }
     })
 }
 
@@ -198,19 +198,17 @@ impl<E> TptTable<E> {
         }
         let raw = entry.into_raw();
         // SAFETY: The xarray is initialised; the table takes the reference.
-        to_result(unsafe {
-            bindings::siw_helper_xa_insert(self.xa.get(), index as usize, raw.cast())
-        })
-        .inspect_err(|_| {
-            // SAFETY: The table did not take it.
-            drop(unsafe { RcuArc::from_raw(NonNull::new_unchecked(raw)) });
-        })
+        to_result(unsafe { bindings::kapi_xa_insert(self.xa.get(), index as usize, raw.cast()) })
+            .inspect_err(|_| {
+                // SAFETY: The table did not take it.
+                drop(unsafe { RcuArc::from_raw(NonNull::new_unchecked(raw)) });
+            })
     }
 
     /// Takes an object out. May sleep.
     pub(crate) fn remove(&self, index: u32) -> Option<RcuArc<E>> {
         // SAFETY: The xarray is initialised.
-        let entry = unsafe { bindings::siw_helper_xa_erase(self.xa.get(), index as usize) };
+        let entry = unsafe { bindings::kapi_xa_erase(self.xa.get(), index as usize) };
         let entry = NonNull::new(entry.cast::<Inner<E>>())?;
         // SAFETY: The table gives up its reference.
         Some(unsafe { RcuArc::from_raw(entry) })
@@ -220,7 +218,7 @@ impl<E> TptTable<E> {
     pub(crate) fn for_each(&self, mut f: impl FnMut(u32, RcuArc<E>)) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::siw_helper_xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::kapi_xa_find(self.xa.get(), &mut index) }.is_null() {
             if let Some(entry) = self.get(index as u32) {
                 f(index as u32, entry);
             }
@@ -234,7 +232,7 @@ impl<E> PinnedDrop for TptTable<E> {
     fn drop(self: Pin<&mut Self>) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::siw_helper_xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::kapi_xa_find(self.xa.get(), &mut index) }.is_null() {
             drop(self.remove(index as u32));
         }
         // SAFETY: The xarray is initialised, and not used any more.
@@ -275,20 +273,20 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
     fn find(&self, index: &mut usize, exact: bool) -> Option<ARef<O>> {
         let xa = self.xa.get();
         // SAFETY: The xarray is initialised.
-        let flags = unsafe { bindings::siw_helper_xa_lock(xa) };
+        let flags = unsafe { bindings::kapi_xa_lock(xa) };
         let entry = if exact {
             // SAFETY: As above.
             unsafe { bindings::xa_load(xa, *index) }
         } else {
             // SAFETY: As above; `index` is valid.
-            unsafe { bindings::siw_helper_xa_find(xa, index) }
+            unsafe { bindings::kapi_xa_find(xa, index) }
         };
         let found = NonNull::new(entry.cast::<O>()).map(|obj| {
             // SAFETY: The table has a reference, which cannot go away under the lock.
             ARef::from(unsafe { obj.as_ref() })
         });
         // SAFETY: Locked above.
-        unsafe { bindings::siw_helper_xa_unlock(xa, flags) };
+        unsafe { bindings::kapi_xa_unlock(xa, flags) };
         found
     }
 
@@ -302,7 +300,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
         let raw = ARef::into_raw(obj);
         // SAFETY: The xarray is initialised; the table takes the reference.
         to_result(unsafe {
-            bindings::siw_helper_xa_insert(self.xa.get(), index as usize, raw.as_ptr().cast())
+            bindings::kapi_xa_insert(self.xa.get(), index as usize, raw.as_ptr().cast())
         })
         .inspect_err(|_| {
             // SAFETY: The table did not take it.
@@ -313,7 +311,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
     /// Takes an object out. May sleep.
     pub(crate) fn remove(&self, index: u32) -> Option<ARef<O>> {
         // SAFETY: The xarray is initialised.
-        let entry = unsafe { bindings::siw_helper_xa_erase(self.xa.get(), index as usize) };
+        let entry = unsafe { bindings::kapi_xa_erase(self.xa.get(), index as usize) };
         let entry = NonNull::new(entry.cast::<O>())?;
         // SAFETY: The table gives up its reference.
         Some(unsafe { ARef::from_raw(entry) })

@@ -58,7 +58,7 @@ impl ReleaseQueue {
             return Err(EBUSY);
         }
         // SAFETY: No requirements.
-        let queue = unsafe { bindings::siw_helper_alloc_release_queue() };
+        let queue = unsafe { bindings::kapi_alloc_release_queue() };
         if queue.is_null() {
             return Err(ENOMEM);
         }
@@ -83,7 +83,7 @@ pub(super) fn flush_releases() {
     let queue = QUEUE.load(Acquire);
     if !queue.is_null() {
         // SAFETY: It exists as long as `QUEUE` says so: it is dropped after the devices.
-        unsafe { bindings::siw_helper_flush_workqueue(queue) };
+        unsafe { bindings::kapi_flush_workqueue(queue) };
     }
 }
 
@@ -135,7 +135,7 @@ impl Umem {
         // The user names the length: only what is there, and within its limits, may cost memory.
         // SAFETY: The device is registered, or on its way there.
         let umem = from_err_ptr(unsafe {
-            bindings::siw_helper_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
+            bindings::kapi_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
         })?;
         let unpin = ScopeGuard::new(|| {
             // SAFETY: Pinned above, and used by nobody.
@@ -144,7 +144,7 @@ impl Umem {
         let mut inner = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let mut pages = KVVec::<usize>::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `umem` is valid; there is room for `count` addresses.
-        let filled = unsafe { bindings::siw_helper_umem_pages(umem, pages.as_mut_ptr(), count) };
+        let filled = unsafe { bindings::kapi_umem_pages(umem, pages.as_mut_ptr(), count) };
         if filled != count {
             return Err(EINVAL);
         }
@@ -156,7 +156,7 @@ impl Umem {
 
         // SAFETY: The slot is valid for a work item.
         unsafe {
-            bindings::siw_helper_release_work_init(
+            bindings::kapi_release_work_init(
                 (&raw mut (*inner.as_mut_ptr()).work).cast(),
                 Some(release),
             )
@@ -197,12 +197,12 @@ impl Drop for Umem {
         let work = KBox::into_raw(inner).cast::<work_struct>();
         let queue = QUEUE.load(Acquire);
         // SAFETY: No requirements.
-        if unsafe { bindings::siw_helper_may_sleep() } || queue.is_null() {
+        if unsafe { bindings::kapi_may_sleep() } || queue.is_null() {
             // SAFETY: The work item is in an `Inner` that is ours.
             unsafe { release(work) };
         } else {
             // SAFETY: Both are valid; the work item is not queued yet, and belongs to it now.
-            unsafe { bindings::siw_helper_release_work_queue(queue, work) };
+            unsafe { bindings::kapi_release_work_queue(queue, work) };
         }
     }
 }

@@ -260,5 +260,5 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *m
     // then the GID is in the core's queue, which looks at the device.
     context::synchronize_tasks();
     // SAFETY: The core makes its queue before anybody can have a device, and nothing on it removes one.
-    unsafe { bindings::siw_helper_flush_workqueue(bindings::ib_wq) };
+    unsafe { bindings::kapi_flush_workqueue(bindings::ib_wq) };
 }

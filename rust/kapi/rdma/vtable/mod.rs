@@ -138,5 +138,5 @@ unsafe fn ucontext(udata: *mut ib_udata) -> *mut ib_ucontext {
         return null_mut();
     }
     // SAFETY: By the requirements of this function.
-    unsafe { bindings::siw_helper_udata_ucontext(udata) }
+    unsafe { bindings::kapi_udata_ucontext(udata) }
 }

@@ -138,7 +138,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
         null_mut()
     } else {
         // SAFETY: By the requirements of this function.
-        unsafe { bindings::siw_helper_bundle_udata(attrs) }
+        unsafe { bindings::kapi_bundle_udata(attrs) }
     };
     // SAFETY: By the requirements of this function.
     let new = unsafe { New::<D, _>::from_raw(cq, ucontext(udata)) };

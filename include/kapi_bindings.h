@@ -43,4 +43,4 @@
 #include <rdma/siw-abi.h>
 #include <rdma/uverbs_ioctl.h>
 
-#include "siw_helpers.h"
+#include "kapi_helpers.h"

@@ -3,10 +3,10 @@
  * C that Rust cannot call by itself: inline functions and macros, each behind a
  * function of rust/helpers.c. Only rust/kapi calls them.
  */
-#ifndef SIW_HELPERS_H
-#define SIW_HELPERS_H
+#ifndef KAPI_HELPERS_H
+#define KAPI_HELPERS_H
 
-#include "siw_helpers_net.h"
-#include "siw_helpers_rdma.h"
+#include "kapi_helpers_net.h"
+#include "kapi_helpers_rdma.h"
 
 #endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Prototypes of rust/helpers/rdma.c, for rust/kapi/rdma.
+ */
+#ifndef KAPI_HELPERS_RDMA_H
+#define KAPI_HELPERS_RDMA_H
+
+#include <linux/netdevice.h>
+#include <linux/spinlock.h>
+#include <linux/sysfs.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/iw_cm.h>
+#include <rdma/uverbs_ioctl.h>
+
+/* Device and user data */
+void kapi_ib_name_by_user(struct ib_device *dev);
+bool kapi_port_active(struct net_device *ndev);
+u32 kapi_num_possible_cpus(void);
+void kapi_sysfs_attr_init(struct attribute *attr);
+struct ib_ucontext *kapi_udata_ucontext(struct ib_udata *udata);
+struct ib_udata *kapi_bundle_udata(struct uverbs_attr_bundle *attrs);
+
+struct nlattr *kapi_driver_nest(struct sk_buff *msg);
+void kapi_nest_end(struct sk_buff *msg, struct nlattr *table);
+void kapi_nest_cancel(struct sk_buff *msg, struct nlattr *table);
+
+/* Settings */
+bool kapi_net_admin(struct ib_device *dev);
+
+/* Connection manager */
+bool kapi_kthread(void);
+bool kapi_exiting(void);
+bool kapi_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
+struct pid *kapi_get_process(void);
+bool kapi_is_process(const struct pid *pid);
+void kapi_put_process(struct pid *pid);
+
+/* Gate */
+struct kapi_gate {
+	raw_spinlock_t lock;
+	bool locked;
+	/* Those that have ever been inside. */
+	atomic_long_t cpus;
+};
+
+void kapi_gate_init(struct kapi_gate *gate);
+bool kapi_gate_enter(struct kapi_gate *gate);
+void kapi_gate_exit(bool stayed);
+bool kapi_gate_lock(struct kapi_gate *gate);
+void kapi_gate_unlock(struct kapi_gate *gate, bool stayed);
+
+/* Tables */
+struct kapi_rcu {
+	struct rcu_head head;
+};
+
+void kapi_kfree_rcu(struct kapi_rcu *p);
+bool kapi_refcount_inc_not_zero(refcount_t *refs);
+void kapi_xa_init(struct xarray *xa);
+int kapi_xa_insert(struct xarray *xa, unsigned long index, void *entry);
+void *kapi_xa_erase(struct xarray *xa, unsigned long index);
+void *kapi_xa_find(struct xarray *xa, unsigned long *index);
+unsigned long kapi_xa_lock(struct xarray *xa);
+void kapi_xa_unlock(struct xarray *xa, unsigned long flags);
+
+/* Memory */
+void *kapi_ring_alloc(size_t len);
+int kapi_ring_map(struct vm_area_struct *vma, void *ring, size_t len);
+struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
+			      size_t len, int access);
+size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room);
+size_t kapi_direct_map_room(unsigned long addr);
+bool kapi_may_sleep(void);
+struct workqueue_struct *kapi_alloc_release_queue(void);
+void kapi_release_work_init(struct work_struct *work, work_func_t func);
+void kapi_release_work_queue(struct workqueue_struct *queue,
+			     struct work_struct *work);
+
+#endif
