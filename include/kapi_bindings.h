@@ -40,7 +40,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/iw_cm.h>
 #include <rdma/rdma_netlink.h>
-#include <rdma/siw-abi.h>
 #include <rdma/uverbs_ioctl.h>
 
 #include "kapi_helpers.h"

@@ -122,11 +122,4 @@ struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 u32 kapi_skb_len(const struct sk_buff *skb);
 bool kapi_rx_stuck(const struct sock *sk);
 
-/* Tracepoints, rust/trace.c */
-void siw_helper_trace_connect(u32 qpn, u32 step, int status);
-void siw_helper_trace_send(u32 qpn, u32 fpdus, u32 bytes, u32 accepted);
-void siw_helper_trace_place(u32 qpn, u32 stag, u64 to, u32 len);
-void siw_helper_trace_complete(u32 qpn, u64 wr_id, u8 opcode, u32 status);
-void siw_helper_trace_terminate(u32 qpn, bool rx, u8 layer, u8 etype, u8 code);
-
 #endif

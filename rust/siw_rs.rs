@@ -4,7 +4,8 @@
 //!
 //! Three layers, each using only what is below it: `driver` (the provider, no `unsafe`), `kapi`
 //! (what the kernel crate would offer: all `unsafe` code and all C bindings), and the crate
-//! `iwarp` (the protocols; no kernel in it).
+//! `iwarp` (the protocols; no kernel in it). Beside them are `uapi` (the interface with the library in
+//! user space) and `trace` (the tracepoints).
 
 use kernel::prelude::*;
 
@@ -12,6 +13,8 @@ use kapi::version::param;
 
 mod driver;
 mod kapi;
+mod trace;
+mod uapi;
 
 module! {
     type: Module,

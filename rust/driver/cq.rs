@@ -23,7 +23,6 @@ use crate::kapi::{
     errno, random,
     rdma::{
         self,
-        abi,
         CqAttr,
         CqEvent,
         CtrlWord,
@@ -40,6 +39,7 @@ use crate::kapi::{
     },
     sync::SpinLockIrq,
 };
+use crate::uapi::abi;
 use iwarp::error::{
     Error as ProtocolError,
     WcStatus, //

@@ -67,11 +67,11 @@ pub(crate) mod limits {
     /// Inbound reads in flight.
     pub(crate) const IRD: u32 = 128;
     /// Elements of a work request.
-    pub(crate) const SGE: u32 = crate::kapi::rdma::abi::MAX_SGE as u32;
+    pub(crate) const SGE: u32 = crate::uapi::abi::MAX_SGE as u32;
     /// Elements of a Read's sink: one STag fits into a Read Request (RFC 5040 4.4).
     pub(crate) const SGE_RD: u32 = 1;
     /// Bytes of inline data.
-    pub(crate) const INLINE: u32 = crate::kapi::rdma::abi::MAX_INLINE as u32;
+    pub(crate) const INLINE: u32 = crate::uapi::abi::MAX_INLINE as u32;
     /// Completion queues.
     pub(crate) const CQ: u32 = 102_400;
     /// Entries of a completion queue.

@@ -19,7 +19,6 @@ use crate::kapi::{
     errno,
     rdma::{
         self,
-        abi,
         Customer,
         MmapEntry,
         RecvWrs,
@@ -31,6 +30,7 @@ use crate::kapi::{
     },
     sync::SpinLockIrq,
 };
+use crate::uapi::abi;
 use iwarp::mem::access::PdId;
 use kernel::prelude::*;
 

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::kapi::rdma::{
     self,
-    abi,
     Udata, //
 };
+use crate::uapi::abi;
 use kernel::prelude::*;
 
 /// The driver's part of a user context. The mapped rings hang on the core's own list.

@@ -24,7 +24,6 @@ use super::{
 };
 use crate::kapi::rdma::{
     self,
-    abi,
     ib_cq,
     ib_pd,
     ib_qp,
@@ -55,6 +54,7 @@ use crate::kapi::rdma::{
     UserMrReq,
     WcOut, //
 };
+use crate::uapi::abi;
 use core::fmt::Write;
 use kernel::{
     prelude::*,
@@ -66,6 +66,8 @@ impl Driver for Siw {
     /// `RDMA_DRIVER_SIW`: libsiw serves us.
     const DRIVER_ID: u32 = abi::DRIVER_ID;
     const ABI_VERSION: u32 = abi::ABI_VERSION;
+    /// A program with many queues would come to have one that libsiw takes for none.
+    const MMAP_MIN_KEY: u64 = abi::INVAL_UOBJ_KEY + 1;
     const COUNTERS: &'static [&'static CStr] = stats::NAMES;
     const SETTINGS: &'static [rdma::Setting<DeviceRef>] = params::SETTINGS;
 

@@ -13,6 +13,5 @@ pub(crate) mod rdma;
 pub(crate) mod slot;
 pub(crate) mod sync;
 pub(crate) mod timer;
-pub(crate) mod trace;
 pub(crate) mod version;
 pub(crate) mod wq;

@@ -33,7 +33,8 @@ mod pair;
 mod teardown;
 
 use crate::kapi::sync::Atomic;
-use crate::kapi::{errno, net::NetNs, trace};
+use crate::kapi::{errno, net::NetNs};
+use crate::trace;
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNode},

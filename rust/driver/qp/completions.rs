@@ -19,7 +19,7 @@ use crate::driver::cq::{Completion, WcOp};
 use crate::driver::{QpObj, QpRef};
 use crate::kapi::net::{Mark, OnRelease, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
-use crate::kapi::trace;
+use crate::trace;
 use iwarp::error::WcStatus;
 use iwarp::qp::completions::{self, Fifo, Item, Next};
 use iwarp::qp::delivery::{Rule, Sent};

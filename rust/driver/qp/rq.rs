@@ -11,17 +11,15 @@ use crate::{
     kapi::{
         rdma::{
             self,
-            abi::{
-                self,
-                Sge, //
-            },
             Customer,
             MmapEntry,
             RingMem,
+            Sge,
             UserRing, //
         },
         sync::SpinLockIrq, //
     },
+    uapi::abi,
 };
 use iwarp::mem::access::PdId;
 use kernel::prelude::*;

@@ -16,14 +16,11 @@ use crate::{
     kapi::{
         rdma::{
             self,
-            abi::{
-                self,
-                Sge, //
-            },
             send_flags,
             Customer,
             MmapEntry,
             RingMem,
+            Sge,
             UserRing, //
         },
         sync::{
@@ -31,6 +28,7 @@ use crate::{
             SpinLockIrq, //
         }, //
     },
+    uapi::abi,
 };
 use iwarp::{
     error::WcStatus,

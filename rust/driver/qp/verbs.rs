@@ -31,7 +31,6 @@ use crate::{
         process::Process,
         rdma::{
             self,
-            abi,
             access,
             Customer,
             Details,
@@ -46,6 +45,7 @@ use crate::{
             Udata, //
         }, //
     },
+    uapi::abi,
 };
 use iwarp::{
     error::TermCode,

@@ -19,7 +19,6 @@ use crate::{
         errno,
         rdma::{
             self,
-            abi,
             access as flags,
             Backing,
             DmaGrant,
@@ -32,6 +31,7 @@ use crate::{
             UserMrReq, //
         },
     },
+    uapi::abi,
 };
 use iwarp::{
     mem::access::{

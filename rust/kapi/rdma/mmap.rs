@@ -17,7 +17,6 @@ use kernel::{
 };
 
 use super::{
-    abi,
     object::{
         Customer,
         Ucontext, //
@@ -30,10 +29,6 @@ use crate::kapi::bindings::{
     rdma_user_mmap_entry,
     vm_area_struct, //
 };
-
-/// The first page offset to give out: above the key that `libsiw` takes for "not there", which
-/// otherwise would come to be some page of a program with many queues.
-const FIRST_PGOFF: u32 = (abi::INVAL_UOBJ_KEY >> bindings::PAGE_SHIFT) as u32 + 1;
 
 /// Zeroed memory for queues.
 ///
@@ -121,6 +116,13 @@ unsafe impl<D: Driver> Send for MmapEntry<D> {}
 unsafe impl<D: Driver> Sync for MmapEntry<D> {}
 
 impl<D: Driver> MmapEntry<D> {
+    /// The first page offset to give out.
+    const FIRST_PGOFF: u32 = {
+        let pgoff = D::MMAP_MIN_KEY.div_ceil(bindings::PAGE_SIZE as u64);
+        assert!(pgoff <= u32::MAX as u64);
+        pgoff as u32
+    };
+
     /// Offers `mem` to the user an object is made for. May sleep.
     pub(crate) fn new(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<Self> {
         let len = mem.len();
@@ -140,7 +142,7 @@ impl<D: Driver> MmapEntry<D> {
                 user.ucontext().as_raw(),
                 entry,
                 len,
-                FIRST_PGOFF,
+                Self::FIRST_PGOFF,
                 u32::MAX,
             )
         };

@@ -8,7 +8,6 @@
 //! provider's payload behind the C structure ([`Object`](object::Object)); so do the device
 //! ([`Device`]) and memory regions ([`Mr`]).
 
-pub(crate) mod abi;
 mod attr;
 mod client;
 mod cm;
@@ -32,7 +31,6 @@ mod wc;
 mod wr;
 
 pub(crate) use self::{
-    abi::Sge,
     attr::*,
     client::Notice,
     cm::{CmEvent, CmId, ConnParam},
@@ -48,12 +46,12 @@ pub(crate) use self::{
     mr::{Mr, NewMr},
     object::{Cq, CqEvent, Customer, New, ObjId, Pd, Qp, QpEvent, Srq, SrqEvent, Ucontext},
     ops::Driver,
-    ring::{CtrlWord, UserRing},
+    ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
     table::{ObjTable, RcuArc, TptTable},
     udata::Udata,
     umem::{ReleaseQueue, Umem},
     wc::{Wc, WcOpcode, WcOut, WcStatus},
-    wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs},
+    wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };
 pub(crate) use super::bindings::{ib_cq, ib_pd, ib_qp, ib_srq, ib_ucontext};

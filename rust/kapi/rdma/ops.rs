@@ -82,6 +82,9 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     const DRIVER_ID: u32;
     /// The version of the private interface with the user's library.
     const ABI_VERSION: u32;
+    /// The least key of memory that programs map ([`MmapEntry::key`](super::MmapEntry::key)). The
+    /// library may mean something else by those below.
+    const MMAP_MIN_KEY: u64 = 0;
     /// The names of the counters of a port, and of those that queue pairs are bound to.
     const COUNTERS: &'static [&'static CStr];
     /// What the administrator may change.

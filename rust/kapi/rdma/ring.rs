@@ -23,74 +23,45 @@ use kernel::{
     },
 };
 
-use super::{
-    abi,
-    mmap::RingMem,
-    udata::Pod, //
-};
+use super::mmap::RingMem;
 
-const SGE_WORDS: usize = size_of::<abi::Sge>() / size_of::<u64>();
-
-/// An element of a [`UserRing`].
+/// An element of a [`UserRing`]: 64-bit words, some of which are flags.
 ///
-/// # Safety
+/// # Examples
 ///
-/// `FLAGS` is the offset of the flags, aligned to their size, which is two bytes if `WIDE`, or one.
-pub(crate) unsafe trait RingElem: Pod {
+/// ```ignore
+/// #[repr(C)]
+/// #[derive(Clone, Copy, FromBytes, IntoBytes)]
+/// struct Elem {
+///     cookie: u64,
+///     len: u32,
+///     status: u16,
+///     flags: u16,
+/// }
+///
+/// impl RingElem for Elem {
+///     const FLAGS: usize = core::mem::offset_of!(Self, flags);
+///     const WIDE: bool = true;
+///
+///     fn set_flags(&mut self, flags: u16) {
+///         self.flags = flags;
+///     }
+/// }
+/// ```
+pub(crate) trait RingElem: FromBytes + IntoBytes + Copy {
+    /// The offset of the flags in bytes, a multiple of their size.
     const FLAGS: usize;
+    /// Whether the flags have two bytes, or one.
     const WIDE: bool;
-    /// Words in front of what not every element has.
+    /// Words in front of those that not every element uses.
     const HEAD: usize = size_of::<Self>() / size_of::<u64>();
 
+    /// Sets the flags of a copy.
     fn set_flags(&mut self, flags: u16);
 
     /// Words behind the head that mean something, once the head is known.
     fn body(&self) -> usize {
         0
-    }
-}
-
-// SAFETY: The constants describe the field.
-unsafe impl RingElem for abi::Sqe {
-    const FLAGS: usize = core::mem::offset_of!(Self, flags);
-    const WIDE: bool = true;
-    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
-
-    fn set_flags(&mut self, flags: u16) {
-        self.flags = flags;
-    }
-
-    fn body(&self) -> usize {
-        if self.flags & abi::wqe::INLINE != 0 {
-            abi::MAX_SGE * SGE_WORDS
-        } else {
-            usize::from(self.num_sge) * SGE_WORDS
-        }
-    }
-}
-
-// SAFETY: The constants describe the field.
-unsafe impl RingElem for abi::Rqe {
-    const FLAGS: usize = core::mem::offset_of!(Self, flags);
-    const WIDE: bool = true;
-    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
-
-    fn set_flags(&mut self, flags: u16) {
-        self.flags = flags;
-    }
-
-    fn body(&self) -> usize {
-        usize::from(self.num_sge) * SGE_WORDS
-    }
-}
-
-// SAFETY: The constants describe the field.
-unsafe impl RingElem for abi::Cqe {
-    const FLAGS: usize = core::mem::offset_of!(Self, flags);
-    const WIDE: bool = false;
-
-    fn set_flags(&mut self, flags: u16) {
-        self.flags = flags as u8;
     }
 }
 
@@ -125,7 +96,16 @@ impl<T: RingElem> UserRing<T> {
     const WORDS: usize = {
         assert!(size_of::<T>() % size_of::<u64>() == 0);
         assert!(align_of::<T>() == align_of::<u64>());
+        assert!(T::HEAD <= size_of::<T>() / size_of::<u64>());
         size_of::<T>() / size_of::<u64>()
+    };
+
+    /// The offset of the flags, aligned and inside of the element.
+    const FLAGS: usize = {
+        let size = if T::WIDE { 2 } else { 1 };
+        assert!(T::FLAGS % size == 0);
+        assert!(T::FLAGS < size_of::<T>());
+        T::FLAGS
     };
 
     /// A ring of `entries`, a power of two, `offset` bytes into `mem`.
@@ -166,8 +146,8 @@ impl<T: RingElem> UserRing<T> {
 
     /// The flags of element `i`. What was stored before they were set is seen after this.
     pub(crate) fn flags(&self, i: u32) -> u16 {
-        // SAFETY: The flags are inside the element by the contract of `RingElem`.
-        let flags = unsafe { self.elem(i).add(T::FLAGS) };
+        // SAFETY: The flags are inside the element, see `FLAGS`.
+        let flags = unsafe { self.elem(i).add(Self::FLAGS) };
         if T::WIDE {
             // SAFETY: They are aligned; all concurrent accesses in the kernel are atomic, or to
             // an element that the protocol gives to the one who accesses it.
@@ -180,8 +160,8 @@ impl<T: RingElem> UserRing<T> {
 
     /// Sets the flags of element `i`, after what precedes and before what follows.
     fn set_flags(&self, i: u32, value: u16) {
-        // SAFETY: The flags are inside the element by the contract of `RingElem`.
-        let flags = unsafe { self.elem(i).add(T::FLAGS) };
+        // SAFETY: The flags are inside the element, see `FLAGS`.
+        let flags = unsafe { self.elem(i).add(Self::FLAGS) };
         if T::WIDE {
             // SAFETY: As in `flags`.
             unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.xchg(value, Full);
@@ -224,14 +204,14 @@ impl<T: RingElem> UserRing<T> {
         for n in (from..Self::WORDS).take(len) {
             // SAFETY: The element has `WORDS` words; it is aligned by the type invariants.
             let word = unsafe { src.add(n).read_volatile() };
-            // SAFETY: `copy` has as many, the alignment was asserted, and any bit pattern is valid
-            // by the contract of `Pod`.
+            // SAFETY: `copy` has as many, the alignment was asserted, and any bytes make a valid
+            // element, which is `FromBytes`.
             unsafe { dst.add(n).write(word) };
         }
     }
 }
 
-/// One shared word, such as `struct siw_cq_ctrl`'s flags.
+/// One 32-bit word that the program writes, too, such as the flags that arm a completion queue.
 ///
 /// # Invariants
 ///

@@ -19,13 +19,6 @@ use crate::kapi::bindings::{
     ib_udata, //
 };
 
-/// Plain data that may come from, and go to, a user.
-///
-/// # Safety
-///
-/// Every bit pattern is a valid value, and there is no padding.
-pub(crate) unsafe trait Pod: Copy {}
-
 /// The private part of a verb's request and response.
 ///
 /// # Invariants
@@ -62,7 +55,7 @@ impl Udata<'_> {
 
     /// Reads the request. One shorter than `T` is taken to end in zeros, if it has at least `min`
     /// bytes; in a longer one the rest must be zero (`EOPNOTSUPP`).
-    pub(crate) fn read<T: Pod>(&mut self, min: usize) -> Result<T> {
+    pub(crate) fn read<T: FromBytes>(&mut self, min: usize) -> Result<T> {
         let mut req = MaybeUninit::<T>::zeroed();
         // SAFETY: `raw` is valid by the type invariants, `req` is as long as it says.
         to_result(unsafe {
@@ -73,7 +66,7 @@ impl Udata<'_> {
                 min,
             )
         })?;
-        // SAFETY: Any bit pattern is valid by the contract of `Pod`.
+        // SAFETY: Any bytes make a valid `T`, which is `FromBytes`.
         Ok(unsafe { req.assume_init() })
     }
 
@@ -95,16 +88,16 @@ impl Udata<'_> {
     }
 
     /// Writes the response, cut off where the room for it ends.
-    pub(crate) fn respond<T: Pod>(&mut self, resp: &T) -> Result {
-        // SAFETY: `raw` is valid by the type invariants. `resp` has no uninitialised bytes by the
-        // contract of `Pod`.
+    pub(crate) fn respond<T: IntoBytes>(&mut self, resp: &T) -> Result {
+        // SAFETY: `raw` is valid by the type invariants. `resp` has no uninitialised bytes,
+        // because it is `IntoBytes`.
         to_result(unsafe {
             bindings::_ib_respond_udata(self.raw, (&raw const *resp).cast(), size_of::<T>())
         })
     }
 
     /// Writes the response; fails if there is not enough room for it.
-    pub(crate) fn respond_full<T: Pod>(&mut self, resp: &T) -> Result {
+    pub(crate) fn respond_full<T: IntoBytes>(&mut self, resp: &T) -> Result {
         if self.outlen() < size_of::<T>() {
             return Err(EINVAL);
         }

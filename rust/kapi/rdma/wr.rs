@@ -8,9 +8,9 @@
 use core::marker::PhantomData;
 
 use kernel::prelude::*;
+use zerocopy_derive::Immutable;
 
 use super::{
-    abi::Sge,
     mr::Mr,
     ops::{
         Borrowed,
@@ -36,12 +36,32 @@ pub(crate) mod send_flags {
     pub(crate) const INLINE: u32 = b::ib_send_flags_IB_SEND_INLINE as u32;
 }
 
+/// A scatter/gather element (`struct ib_sge`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
+pub(crate) struct Sge {
+    /// The address of the first byte.
+    pub(crate) addr: u64,
+    /// The number of bytes.
+    pub(crate) len: u32,
+    /// The key of the region they are in.
+    pub(crate) lkey: u32,
+}
+
+// A list of one is read as a list of the other.
+const _: () = assert!(
+    size_of::<Sge>() == size_of::<ib_sge>()
+        && core::mem::offset_of!(Sge, addr) == core::mem::offset_of!(ib_sge, addr)
+        && core::mem::offset_of!(Sge, len) == core::mem::offset_of!(ib_sge, length)
+        && core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ib_sge, lkey)
+);
+
 /// # Safety
 ///
 /// `list` points to `num` elements that do not change during `'a`.
 unsafe fn sges<'a>(list: *const ib_sge, num: i32) -> &'a [Sge] {
     match usize::try_from(num) {
-        // SAFETY: By the requirements of this function; the layouts are the same, see `abi`.
+        // SAFETY: By the requirements of this function; the layouts are the same, see [`Sge`].
         Ok(num) if num > 0 && !list.is_null() => unsafe {
             core::slice::from_raw_parts(list.cast(), num)
         },

@@ -7,7 +7,7 @@ use crate::driver::qp::state::Phase;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::rdma::QpEvent;
-use crate::kapi::trace;
+use crate::trace;
 use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
 use iwarp::qp::fsm;
 use iwarp::qp::owner::{self, Action};

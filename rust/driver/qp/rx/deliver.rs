@@ -9,7 +9,7 @@ use crate::driver::qp::end::Cause;
 use crate::driver::qp::irrq::Request;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
-use crate::kapi::trace;
+use crate::trace;
 use iwarp::error::{Error, Result, WcStatus};
 use iwarp::mem::access::{AccessOp, Need as Right};
 use iwarp::mem::stag::Stag;

@@ -9,7 +9,7 @@ use crate::driver::stats::Counter;
 use crate::driver::tpt::entry::MemRef;
 use crate::driver::QpObj;
 use crate::kapi::net::Skb;
-use crate::kapi::trace;
+use crate::trace;
 use iwarp::error::{Error, Result};
 use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
 use iwarp::rx::{Kind, Segment};

@@ -17,7 +17,7 @@ use iwarp::mem::access::{Access, AccessError, Need, PdId};
 use iwarp::mem::stag::Stag;
 
 /// Most elements of a list, as in libsiw.
-pub(crate) const MAX_SGE: usize = crate::kapi::rdma::abi::MAX_SGE;
+pub(crate) const MAX_SGE: usize = crate::uapi::abi::MAX_SGE;
 
 /// An unchecked list, and the queue pair that uses it.
 pub(crate) struct List<'a> {

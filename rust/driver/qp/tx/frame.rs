@@ -8,7 +8,7 @@ use crate::driver::qp::sgl::Sgl;
 use crate::driver::stats::Counter;
 use crate::driver::QpObj;
 use crate::kapi::net::TxBuf;
-use crate::kapi::trace;
+use crate::trace;
 use iwarp::mem::access::AccessError;
 use iwarp::tx::{Fpdu, TxMessage, TxStream};
 use iwarp::wire::mpa::mulpdu;

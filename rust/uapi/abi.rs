@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is shared with `libsiw`: mirrors of [`include/uapi/rdma/siw-abi.h`](srctree/include/uapi/rdma/siw-abi.h).
+//! Mirrors of [`include/uapi/rdma/siw-abi.h`](srctree/include/uapi/rdma/siw-abi.h).
 //!
-//! Every byte belongs to a field, so that no padding reaches a user.
+//! The C types have unions and reserved fields with names that say little. A mirror has the same
+//! layout, which is checked at compile time, and no padding: every byte belongs to a field, so that
+//! none that is not initialised reaches a program. [`IntoBytes`] cannot be derived otherwise.
 
-use super::udata::Pod;
-use crate::kapi::bindings as b;
+use super::generated as b;
+use crate::kapi::rdma::{
+    RingElem,
+    Sge, //
+};
+use kernel::prelude::*;
 
-/// `RDMA_DRIVER_SIW`: what libsiw looks for.
+/// 64-bit words of an [`Sge`].
+const SGE_WORDS: usize = size_of::<Sge>() / size_of::<u64>();
+
+/// `RDMA_DRIVER_SIW`: how `libsiw` recognises the devices.
 pub(crate) const DRIVER_ID: u32 = b::rdma_driver_id_RDMA_DRIVER_SIW;
 /// `SIW_ABI_VERSION`.
 pub(crate) const ABI_VERSION: u32 = b::SIW_ABI_VERSION;
@@ -22,7 +31,7 @@ pub(crate) const CQ_CTRL_SIZE: usize = size_of::<b::siw_cq_ctrl>();
 
 /// `enum siw_opcode`.
 pub(crate) mod op {
-    use crate::kapi::bindings as b;
+    use crate::uapi::generated as b;
 
     pub(crate) const WRITE: u8 = b::siw_opcode_SIW_OP_WRITE as u8;
     pub(crate) const READ: u8 = b::siw_opcode_SIW_OP_READ as u8;
@@ -36,7 +45,7 @@ pub(crate) mod op {
 
 /// `enum siw_wqe_flags`.
 pub(crate) mod wqe {
-    use crate::kapi::bindings as b;
+    use crate::uapi::generated as b;
 
     pub(crate) const VALID: u16 = b::siw_wqe_flags_SIW_WQE_VALID as u16;
     pub(crate) const INLINE: u16 = b::siw_wqe_flags_SIW_WQE_INLINE as u16;
@@ -48,7 +57,7 @@ pub(crate) mod wqe {
 
 /// `enum siw_notify_flags`.
 pub(crate) mod notify {
-    use crate::kapi::bindings as b;
+    use crate::uapi::generated as b;
 
     pub(crate) const NOT: u32 = b::siw_notify_flags_SIW_NOTIFY_NOT;
     pub(crate) const SOLICITED: u32 = b::siw_notify_flags_SIW_NOTIFY_SOLICITED;
@@ -58,7 +67,7 @@ pub(crate) mod notify {
 
 /// `enum siw_wc_status`.
 pub(crate) mod wc {
-    use crate::kapi::bindings as b;
+    use crate::uapi::generated as b;
 
     pub(crate) const SUCCESS: u16 = b::siw_wc_status_SIW_WC_SUCCESS as u16;
     pub(crate) const LOC_LEN_ERR: u16 = b::siw_wc_status_SIW_WC_LOC_LEN_ERR as u16;
@@ -70,18 +79,9 @@ pub(crate) mod wc {
     pub(crate) const GENERAL_ERR: u16 = b::siw_wc_status_SIW_WC_GENERAL_ERR as u16;
 }
 
-/// `struct siw_sge`, which is `struct ib_sge` as well.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sge {
-    pub(crate) addr: u64,
-    pub(crate) len: u32,
-    pub(crate) lkey: u32,
-}
-
 /// `struct siw_sqe`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct Sqe {
     pub(crate) id: u64,
     pub(crate) flags: u16,
@@ -94,24 +94,22 @@ pub(crate) struct Sqe {
 }
 
 impl Sqe {
-    /// The bytes behind the first element, where inline payload is.
-    pub(crate) fn inline_bytes(&self) -> &[u8; MAX_INLINE] {
+    /// The bytes behind the first element, where inline payload is: [`MAX_INLINE`] of them.
+    pub(crate) fn inline_bytes(&self) -> &[u8] {
         let [_, rest @ ..] = &self.sge;
-        // SAFETY: The elements are `MAX_INLINE` initialised bytes without padding.
-        unsafe { &*(&raw const *rest).cast() }
+        rest.as_bytes()
     }
 
     /// As [`Self::inline_bytes`].
-    pub(crate) fn inline_bytes_mut(&mut self) -> &mut [u8; MAX_INLINE] {
+    pub(crate) fn inline_bytes_mut(&mut self) -> &mut [u8] {
         let [_, rest @ ..] = &mut self.sge;
-        // SAFETY: As above; any bytes make valid elements.
-        unsafe { &mut *(&raw mut *rest).cast() }
+        rest.as_mut_bytes()
     }
 }
 
 /// `struct siw_rqe`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct Rqe {
     pub(crate) id: u64,
     pub(crate) flags: u16,
@@ -123,7 +121,7 @@ pub(crate) struct Rqe {
 
 /// `struct siw_cqe`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct Cqe {
     pub(crate) id: u64,
     pub(crate) flags: u8,
@@ -136,7 +134,7 @@ pub(crate) struct Cqe {
 
 /// `struct siw_uresp_create_cq`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct RespCreateCq {
     pub(crate) cq_id: u32,
     pub(crate) num_cqe: u32,
@@ -145,7 +143,7 @@ pub(crate) struct RespCreateCq {
 
 /// `struct siw_uresp_create_qp`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct RespCreateQp {
     pub(crate) qp_id: u32,
     pub(crate) num_sqe: u32,
@@ -157,7 +155,7 @@ pub(crate) struct RespCreateQp {
 
 /// `struct siw_ureq_reg_mr`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct ReqRegMr {
     pub(crate) stag_key: u8,
     pub(crate) reserved: [u8; 3],
@@ -166,7 +164,7 @@ pub(crate) struct ReqRegMr {
 
 /// `struct siw_uresp_reg_mr`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct RespRegMr {
     pub(crate) stag: u32,
     pub(crate) pad: u32,
@@ -174,7 +172,7 @@ pub(crate) struct RespRegMr {
 
 /// `struct siw_uresp_create_srq`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct RespCreateSrq {
     pub(crate) num_rqe: u32,
     pub(crate) pad: u32,
@@ -183,40 +181,73 @@ pub(crate) struct RespCreateSrq {
 
 /// `struct siw_uresp_alloc_ctx`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 pub(crate) struct RespAllocCtx {
     pub(crate) dev_id: u32,
     pub(crate) pad: u32,
 }
 
-macro_rules! mirrors {
-    ($($ours:ident($($field:ident = $size:expr),*) = $theirs:ident;)*) => {$(
+impl RingElem for Sqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = true;
+    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
+
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags;
+    }
+
+    fn body(&self) -> usize {
+        if self.flags & wqe::INLINE != 0 {
+            MAX_SGE * SGE_WORDS
+        } else {
+            usize::from(self.num_sge) * SGE_WORDS
+        }
+    }
+}
+
+impl RingElem for Rqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = true;
+    const HEAD: usize = core::mem::offset_of!(Self, sge) / size_of::<u64>();
+
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags;
+    }
+
+    fn body(&self) -> usize {
+        usize::from(self.num_sge) * SGE_WORDS
+    }
+}
+
+impl RingElem for Cqe {
+    const FLAGS: usize = core::mem::offset_of!(Self, flags);
+    const WIDE: bool = false;
+
+    fn set_flags(&mut self, flags: u16) {
+        self.flags = flags as u8;
+    }
+}
+
+macro_rules! same_sizes {
+    ($($ours:ident = $theirs:ident;)*) => {$(
         const _: () = {
             assert!(size_of::<$ours>() == size_of::<b::$theirs>());
             assert!(align_of::<$ours>() == align_of::<b::$theirs>());
-            // The fields fill the structure: there is no padding.
-            assert!(0 $(+ $size)* == size_of::<$ours>());
         };
-        // SAFETY: All fields are integers, of which any value is valid, and by the assertion
-        // above there is no padding.
-        unsafe impl Pod for $ours {}
     )*};
 }
 
-mirrors! {
-    Sge(addr = 8, len = 4, lkey = 4) = siw_sge;
-    Sqe(id = 8, flags = 2, num_sge = 1, opcode = 1, rkey = 4, raddr = 8, sge = 16 * MAX_SGE)
-        = siw_sqe;
-    Rqe(id = 8, flags = 2, num_sge = 1, opcode = 1, unused = 4, sge = 16 * MAX_SGE) = siw_rqe;
-    Cqe(id = 8, flags = 1, opcode = 1, status = 2, bytes = 4, imm_or_stag = 8, qp_id = 8)
-        = siw_cqe;
-    RespCreateCq(cq_id = 4, num_cqe = 4, cq_key = 8) = siw_uresp_create_cq;
-    RespCreateQp(qp_id = 4, num_sqe = 4, num_rqe = 4, pad = 4, sq_key = 8, rq_key = 8)
-        = siw_uresp_create_qp;
-    ReqRegMr(stag_key = 1, reserved = 3, pad = 4) = siw_ureq_reg_mr;
-    RespRegMr(stag = 4, pad = 4) = siw_uresp_reg_mr;
-    RespCreateSrq(num_rqe = 4, pad = 4, srq_key = 8) = siw_uresp_create_srq;
-    RespAllocCtx(dev_id = 4, pad = 4) = siw_uresp_alloc_ctx;
+same_sizes! {
+    Sge = siw_sge;
+    Sqe = siw_sqe;
+    Rqe = siw_rqe;
+    Cqe = siw_cqe;
+    RespCreateCq = siw_uresp_create_cq;
+    RespCreateQp = siw_uresp_create_qp;
+    ReqRegMr = siw_ureq_reg_mr;
+    RespRegMr = siw_uresp_reg_mr;
+    RespCreateSrq = siw_uresp_create_srq;
+    RespAllocCtx = siw_uresp_alloc_ctx;
 }
 
 macro_rules! same_offsets {
@@ -228,7 +259,6 @@ macro_rules! same_offsets {
 }
 
 same_offsets! {
-    Sge { lkey } = siw_sge;
     Sqe { id, flags, num_sge, opcode, rkey } = siw_sqe;
     Rqe { id, flags, num_sge, opcode, unused, sge } = siw_rqe;
     Cqe { id, flags, opcode, status, bytes } = siw_cqe;
@@ -240,10 +270,9 @@ same_offsets! {
     RespAllocCtx { dev_id } = siw_uresp_alloc_ctx;
 }
 
-// The same memory is read as either.
+// The core's scatter/gather element is the library's.
 const _: () = assert!(
-    size_of::<Sge>() == size_of::<b::ib_sge>()
-        && core::mem::offset_of!(Sge, addr) == core::mem::offset_of!(b::ib_sge, addr)
-        && core::mem::offset_of!(Sge, len) == core::mem::offset_of!(b::ib_sge, length)
-        && core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(b::ib_sge, lkey)
+    core::mem::offset_of!(Sge, addr) == core::mem::offset_of!(b::siw_sge, laddr)
+        && core::mem::offset_of!(Sge, len) == core::mem::offset_of!(b::siw_sge, length)
+        && core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(b::siw_sge, lkey)
 );
