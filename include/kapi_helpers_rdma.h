@@ -74,7 +74,6 @@ struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
 size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room);
 size_t kapi_direct_map_room(unsigned long addr);
 bool kapi_may_sleep(void);
-struct workqueue_struct *kapi_alloc_release_queue(void);
 void kapi_release_work_init(struct work_struct *work, work_func_t func);
 void kapi_release_work_queue(struct workqueue_struct *queue,
 			     struct work_struct *work);

@@ -46,6 +46,7 @@ use crate::kapi::{
     },
 };
 use iwarp::mem::stag::{
+    Secret,
     Stag,
     StagGenerator, //
 };
@@ -84,10 +85,19 @@ pub(crate) type SrqObj = rdma::Srq<Siw>;
 /// A counted reference to a shared receive queue.
 pub(crate) type SrqRef = ARef<SrqObj>;
 
+/// Makes STags unpredictable.
+struct StagSecret(SipHash);
+
+impl Secret for StagSecret {
+    fn at(&self, point: [u64; 2]) -> u64 {
+        self.0.hash(point)
+    }
+}
+
 /// What all devices share.
 pub(crate) struct Shared {
     /// One for the module: STags of two devices never coincide.
-    stags: StagGenerator<SipHash>,
+    stags: StagGenerator<StagSecret>,
     /// How many it has made.
     stags_made: Atomic<u64>,
     /// Connection management.
@@ -106,7 +116,7 @@ impl Shared {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let movers = datamover::Movers::new()?;
         let shared = Self {
-            stags: StagGenerator::new(SipHash::new()),
+            stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
             cm,
             movers,
@@ -161,8 +171,8 @@ impl Provider {
     /// Registers the link type; devices come by `rdma link add`.
     pub(crate) fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
         crc32c::choose()?;
-        let net = Net::init()?;
-        let release = ReleaseQueue::new()?;
+        let net = Net::init(c"siw_release")?;
+        let release = ReleaseQueue::new(c"siw_unpin")?;
         let shared = Shared::new(module, params)?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;

@@ -348,11 +348,6 @@ bool kapi_may_sleep(void)
 	       !rcu_preempt_depth();
 }
 
-struct workqueue_struct *kapi_alloc_release_queue(void)
-{
-	return alloc_workqueue("siw_release", WQ_UNBOUND, 0);
-}
-
 void kapi_release_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The CRC of an MPA FPDU (RFC 5044, 4.4): CRC32c as iSCSI has it.
+//! CRC32c, the Castagnoli CRC of iSCSI (RFC 3720, 12.1) and MPA (RFC 5044, 4.4).
 //!
-//! Mostly the kernel's, which uses what instructions there are. Tables are faster than it where there is no such instruction, as in User
-//! Mode Linux, and where it is emulated. So both are tried when the module is loaded, as RAID does with its checksums.
+//! The kernel's function uses the CPU's instruction if there is one. Tables are faster without, as in
+//! User Mode Linux, and where the instruction is emulated. [`choose`] measures both.
+//!
+//! C header: [`include/linux/crc32c.h`](srctree/include/linux/crc32c.h)
 
+mod table;
+
+use self::table::{
+    add_byte,
+    add_word, //
+};
 use crate::kapi::{bindings, sync::Atomic};
 use core::ptr::NonNull;
-use iwarp::crc32c::{add_byte, add_word};
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed,
@@ -20,7 +27,7 @@ use kernel::{
 /// Whether tables are faster here.
 static BY_TABLE: Atomic<bool> = Atomic::new(false);
 
-/// As much as an FPDU mostly has.
+/// As many bytes as a TCP segment mostly has.
 static SAMPLE: [u8; 1448] = {
     let mut sample = [0; 1448];
     let mut at = 0;
@@ -31,7 +38,9 @@ static SAMPLE: [u8; 1448] = {
     sample
 };
 
-/// Finds out which way is faster. In process context.
+/// Finds out which way is faster; once, before the first [`Crc32c`]. Process context.
+///
+/// Fails with `EIO` if they differ in what they compute.
 pub(crate) fn choose() -> Result {
     let sample = NonNull::from(&SAMPLE).cast();
     let (mut kernel, mut table) = (i64::MAX, i64::MAX);
@@ -92,9 +101,19 @@ pub(in crate::kapi) fn is_by_table() -> bool {
     BY_TABLE.load(Relaxed)
 }
 
-/// A CRC32c in the making.
+/// The state of a CRC32c computation.
 ///
-/// It starts with all ones, its complement is sent, least significant byte first.
+/// It starts with all ones. The complement goes on the wire, least significant byte first.
+///
+/// # Examples
+///
+/// ```ignore
+/// let mut crc = Crc32c::new();
+/// crc.update(&[0; 32]);
+/// assert_eq!(crc.finish(), 0x8a91_36aau32.to_le_bytes());
+/// crc.update(&crc.finish());
+/// assert!(crc.is_good());
+/// ```
 #[derive(Clone, Copy)]
 pub(crate) struct Crc32c(u32);
 
@@ -129,7 +148,7 @@ impl Crc32c {
         self.0 = f(self.0);
     }
 
-    /// Whether what it has gone over ended with the CRC of all before: then it is this, whatever that was.
+    /// Whether the data ended with the CRC of what precedes it: the residue is the same for all data.
     pub(crate) fn is_good(self) -> bool {
         self.finish() == 0x4867_4bc7u32.to_le_bytes()
     }

@@ -8,7 +8,6 @@ use crate::kapi::bindings::{
     self,
     siphash_key_t, //
 };
-use iwarp::mem::stag::Secret;
 
 /// Fills `buf` with random bytes. Any context.
 pub(crate) fn fill(buf: &mut [u8]) {
@@ -36,11 +35,9 @@ impl SipHash {
             key: [word(), word()],
         })
     }
-}
 
-impl Secret for SipHash {
-    /// Any context.
-    fn at(&self, [a, b]: [u64; 2]) -> u64 {
+    /// Its value at a point. Any context.
+    pub(crate) fn hash(&self, [a, b]: [u64; 2]) -> u64 {
         // SAFETY: The key is valid for reads.
         unsafe { bindings::siphash_2u64(a, b, &self.0) }
     }

@@ -17,7 +17,7 @@
 use super::fifo::Ring;
 use crate::driver::cq::{Completion, WcOp};
 use crate::driver::{QpObj, QpRef};
-use crate::kapi::net::{Mark, OnRelease, SockView};
+use crate::kapi::net::{Mark, OnRelease, SendSeq, SockView};
 use crate::kapi::sync::{Atomic, SpinLockIrq};
 use crate::trace;
 use iwarp::error::WcStatus;
@@ -306,9 +306,9 @@ impl QpObj {
     }
 
     /// The same as [`Self::retire`], with what TCP has `sent`.
-    fn retire_acked(&self, sent: Sent) {
+    fn retire_acked(&self, SendSeq { una, next }: SendSeq) {
         // The owner of the token may have left because the FIFO was full.
-        if self.retire_after(|fifo| fifo.sent(sent)) {
+        if self.retire_after(|fifo| fifo.sent(Sent { una, next })) {
             self.wake_mover(Wake::Unblock);
         }
     }
@@ -331,7 +331,7 @@ impl QpObj {
 
     /// Fails all that is left in the FIFO, in order, and waits until it is posted. The stream must
     /// have been stopped; `sent` says how far it came. Sleeps.
-    pub(super) fn retire_all(&self, sent: Option<Sent>) {
+    pub(super) fn retire_all(&self, sent: Option<SendSeq>) {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }

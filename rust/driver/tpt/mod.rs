@@ -16,7 +16,7 @@ use super::{
 use crate::kapi::rdma::{
     Backing,
     RcuArc,
-    TptTable, //
+    RcuTable, //
 };
 use entry::{
     Entry,
@@ -48,7 +48,7 @@ const DRAWS: usize = 64;
 pub(crate) struct Tpt {
     shared: Arc<Shared>,
     #[pin]
-    table: TptTable<Entry>,
+    table: RcuTable<Entry>,
 }
 
 impl Tpt {
@@ -57,7 +57,7 @@ impl Tpt {
         Arc::pin_init(
             pin_init!(Self {
                 shared,
-                table <- TptTable::new(),
+                table <- RcuTable::new(),
             }),
             GFP_KERNEL,
         )

@@ -27,7 +27,6 @@
 )]
 
 pub mod cm;
-pub mod crc32c;
 pub mod error;
 pub mod mem;
 pub mod mpa;

@@ -3,12 +3,14 @@
 //! Arithmetic against something slow and plain: address translation, tags, Read credits.
 
 mod common;
+#[path = "../../kapi/rdma/page_layout.rs"]
+mod page_layout;
 
 use common::Rng;
 use iwarp::error::Error;
-use iwarp::mem::layout::{Layout, Place};
 use iwarp::mem::stag::{Secret, Stag, StagGenerator};
 use iwarp::qp::credits::{Gate, ReadCredits};
+use page_layout::{PageLayout, Place};
 
 /// Every byte of a region, found by walking through its pages.
 fn walk(size: u64, first: u64, len: u64) -> Vec<(usize, usize)> {
@@ -38,7 +40,7 @@ fn every_byte_is_where_a_walk_finds_it() {
         } else {
             rng.next()
         };
-        let layout = Layout::new(shift, addr).unwrap();
+        let layout = PageLayout::new(shift, addr).unwrap();
         let bytes = walk(size, addr % size, len);
         for (offset, (page, within)) in bytes.iter().enumerate() {
             let expect = Place {
@@ -65,7 +67,7 @@ fn parts_of_an_access_are_the_access() {
     for _ in 0..20_000 {
         let shift = rng.below(17) as u32;
         let size = 1u64 << shift;
-        let layout = Layout::new(shift, rng.next()).unwrap();
+        let layout = PageLayout::new(shift, rng.next()).unwrap();
         let (from, len) = (rng.below(1 << 20), 1 + rng.below(size * 5 + 3) as usize);
         let mut done = 0;
         let mut before: Option<Place> = None;
@@ -86,14 +88,14 @@ fn parts_of_an_access_are_the_access() {
 #[test]
 fn numbers_that_do_not_fit() {
     let mut rng = Rng::new(22);
-    assert_eq!(Layout::new(64, 0), None);
-    assert_eq!(Layout::new(u32::MAX, 0), None);
+    assert_eq!(PageLayout::new(64, 0), None);
+    assert_eq!(PageLayout::new(u32::MAX, 0), None);
     for _ in 0..100_000 {
         let shift = rng.below(64) as u32;
         let size = 1u128 << shift;
         let addr = rng.next();
         let first = u128::from(addr) % size;
-        let layout = Layout::new(shift, addr).unwrap();
+        let layout = PageLayout::new(shift, addr).unwrap();
         let offset = u64::MAX - (rng.next() >> rng.below(64));
         let at = first + u128::from(offset);
         let fits = at < 1 << 64;

@@ -5,6 +5,10 @@
 mod common;
 
 use common::{crc32c, send};
+
+#[path = "../../kapi/crc32c/table.rs"]
+mod crc32c_table;
+
 use iwarp::error::{Error, MpaError, TermCode};
 use iwarp::mem::stag::Stag;
 use iwarp::tx::{Message, TxStream};
@@ -272,7 +276,7 @@ fn crc_of_iscsi() {
 
 #[test]
 fn crc_by_table() {
-    use iwarp::crc32c::{add_byte, add_word};
+    use crc32c_table::{add_byte, add_word};
     let bytes: Vec<u8> = (0..200u32).map(|i| (i * i >> 3) as u8).collect();
     for end in 0..=bytes.len() {
         let (words, rest) = bytes[..end].split_at(end / 8 * 8);

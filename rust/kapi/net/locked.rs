@@ -17,7 +17,6 @@ use core::{
     ops::Deref,
     ptr::null_mut, //
 };
-use iwarp::qp::delivery::Sent;
 use kernel::{
     ffi,
     prelude::*, //
@@ -96,7 +95,7 @@ impl SockView {
     }
 
     /// What TCP has sent, and what the peer has acknowledged of it.
-    pub(crate) fn sent(&self) -> Sent {
+    pub(crate) fn sent(&self) -> SendSeq {
         // SAFETY: Valid by the type invariants.
         unsafe { sent(self.sk) }
     }
@@ -168,13 +167,29 @@ impl SockView {
     }
 }
 
+/// The sender's sequence numbers, both read at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendSeq {
+    /// That of the first byte the peer has not acknowledged (`snd_una`).
+    pub(crate) una: u32,
+    /// That of the next byte TCP will take (`write_seq`).
+    pub(crate) next: u32,
+}
+
+impl SendSeq {
+    /// The number of bytes that TCP has taken and the peer has not acknowledged.
+    pub(crate) const fn queued(self) -> u32 {
+        self.next.wrapping_sub(self.una)
+    }
+}
+
 /// See [`SockView::sent`].
 ///
 /// # Safety
 ///
 /// `sk` must be valid.
-pub(super) unsafe fn sent(sk: *const bindings::sock) -> Sent {
-    Sent {
+pub(super) unsafe fn sent(sk: *const bindings::sock) -> SendSeq {
+    SendSeq {
         // SAFETY: By the contract of this function.
         una: unsafe { bindings::kapi_sk_snd_una(sk) },
         // SAFETY: As above.

@@ -44,6 +44,7 @@ pub(crate) use listener::{
 pub(crate) use locked::{
     LockedSock,
     RxSock,
+    SendSeq,
     SockView,
     TxSock, //
 };
@@ -83,9 +84,9 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Makes the queue that releases sockets. May sleep.
-    pub(crate) fn init() -> Result<Self> {
-        let queue = KBox::new(WorkQueue::new(c"siw_release", Kind::Unbound)?, GFP_KERNEL)?;
+    /// Makes the queue that releases sockets, with that name. May sleep.
+    pub(crate) fn init(name: &CStr) -> Result<Self> {
+        let queue = KBox::new(WorkQueue::new(name, Kind::Unbound)?, GFP_KERNEL)?;
         RELEASE.store((&raw const *queue).cast_mut(), Release);
         Ok(Self { queue })
     }

@@ -18,7 +18,8 @@ use super::{
     },
     locked::{
         self,
-        LockedSock, //
+        LockedSock,
+        SendSeq, //
     },
     netdev::NetNs,
     release_later, //
@@ -31,7 +32,6 @@ use core::{
         NonNull, //
     },
 };
-use iwarp::qp::delivery::Sent;
 use kernel::{
     error::to_result,
     ffi, new_work,
@@ -160,7 +160,7 @@ impl Handle {
             KBox::pin_init(
                 // INVARIANT: By the contract of this function.
                 pin_init!(Self {
-                    work <- new_work!("siw::release"),
+                    work <- new_work!("Socket::release"),
                     // SAFETY: Not null, since it is valid.
                     sock: unsafe { NonNull::new_unchecked(sock) },
                     stock,
@@ -374,7 +374,7 @@ impl Socket {
 
     /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more. Any
     /// context.
-    pub(crate) fn sent(&self) -> Sent {
+    pub(crate) fn sent(&self) -> SendSeq {
         // SAFETY: Valid by the type invariants.
         unsafe { locked::sent(self.0.sk()) }
     }

@@ -4,7 +4,6 @@
 
 use core::ptr::NonNull;
 
-use iwarp::mem::layout::Layout;
 use kernel::{
     ffi,
     prelude::*, //
@@ -12,6 +11,7 @@ use kernel::{
 
 use super::{
     mr::MrBase,
+    page_layout::PageLayout,
     umem::Umem, //
 };
 use crate::kapi::{
@@ -96,7 +96,7 @@ pub(crate) struct PageList {
     pages: KVVec<u64>,
     max: usize,
     /// Of what has been mapped, if anything has.
-    layout: Option<Layout>,
+    layout: Option<PageLayout>,
     len: u64,
 }
 
@@ -137,7 +137,7 @@ impl PageList {
         sg.mr.end_sink();
         let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
 
-        let layout = Layout::new(page_size.trailing_zeros(), sg.mr.iova()).ok_or(EINVAL)?;
+        let layout = PageLayout::new(page_size.trailing_zeros(), sg.mr.iova()).ok_or(EINVAL)?;
         self.layout = Some(layout);
         // INVARIANT: Not more than there are pages.
         self.len = sg.mr.len().min(layout.capacity(self.pages.len() as u64));

@@ -20,6 +20,7 @@ mod mmap;
 mod mr;
 mod object;
 mod ops;
+mod page_layout;
 mod ring;
 mod setting;
 mod table;
@@ -48,7 +49,7 @@ pub(crate) use self::{
     ops::Driver,
     ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
-    table::{ObjTable, RcuArc, TptTable},
+    table::{ObjTable, RcuArc, RcuTable},
     udata::Udata,
     umem::{ReleaseQueue, Umem},
     wc::{Wc, WcOpcode, WcOut, WcStatus},

@@ -144,23 +144,23 @@ impl<E> Drop for RcuArc<E> {
     }
 }
 
-/// A table of objects that is read under RCU.
+/// A table of objects that is read under RCU, in any context.
 ///
 /// # Invariants
 ///
 /// Every entry of `xa` is from [`RcuArc::into_raw`].
 #[pin_data(PinnedDrop)]
-pub(crate) struct TptTable<E> {
+pub(crate) struct RcuTable<E> {
     #[pin]
     xa: Opaque<xarray>,
     _p: PhantomData<RcuArc<E>>,
 }
 
 // SAFETY: The xarray locks; the entries may be sent.
-unsafe impl<E: Send + Sync> Send for TptTable<E> {}
+unsafe impl<E: Send + Sync> Send for RcuTable<E> {}
 
 // SAFETY: As above, and the entries may be shared.
-unsafe impl<E: Send + Sync> Sync for TptTable<E> {}
+unsafe impl<E: Send + Sync> Sync for RcuTable<E> {}
 
 fn init_xa() -> impl PinInit<Opaque<xarray>> {
     Opaque::ffi_init(|slot| {
@@ -169,10 +169,7 @@ fn init_xa() -> impl PinInit<Opaque<xarray>> {
     })
 }
 
-impl<E> TptTable<E> {
-    /// The greatest index: STags have 24 bits for it.
-    pub(crate) const MAX_INDEX: u32 = 0x00ff_ffff;
-
+impl<E> RcuTable<E> {
     /// An empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -193,9 +190,6 @@ impl<E> TptTable<E> {
 
     /// Enters an object, unless the index is taken (`EBUSY`). May sleep.
     pub(crate) fn insert(&self, index: u32, entry: RcuArc<E>) -> Result {
-        if index == 0 || index > Self::MAX_INDEX {
-            return Err(EINVAL);
-        }
         let raw = entry.into_raw();
         // SAFETY: The xarray is initialised; the table takes the reference.
         to_result(unsafe { bindings::kapi_xa_insert(self.xa.get(), index as usize, raw.cast()) })
@@ -228,7 +222,7 @@ impl<E> TptTable<E> {
 }
 
 #[pinned_drop]
-impl<E> PinnedDrop for TptTable<E> {
+impl<E> PinnedDrop for RcuTable<E> {
     fn drop(self: Pin<&mut Self>) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.

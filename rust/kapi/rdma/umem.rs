@@ -13,7 +13,6 @@ use core::ptr::{
 };
 
 use crate::kapi::sync::Atomic;
-use iwarp::mem::layout::Layout;
 use kernel::{
     error::from_err_ptr,
     page::{
@@ -33,7 +32,8 @@ use kernel::{
 
 use super::{
     device::Device,
-    ops::Driver, //
+    ops::Driver,
+    page_layout::PageLayout, //
 };
 use crate::kapi::bindings::{
     self,
@@ -52,13 +52,16 @@ static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 pub(crate) struct ReleaseQueue(());
 
 impl ReleaseQueue {
-    /// Makes the queue. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    /// Makes the queue, with that name. May sleep.
+    ///
+    /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
+    pub(crate) fn new(name: &CStr) -> Result<Self> {
         if !QUEUE.load(Acquire).is_null() {
             return Err(EBUSY);
         }
-        // SAFETY: No requirements.
-        let queue = unsafe { bindings::kapi_alloc_release_queue() };
+        let flags = bindings::wq_flags_WQ_UNBOUND;
+        // SAFETY: The name is valid during the call, which copies it.
+        let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
         if queue.is_null() {
             return Err(ENOMEM);
         }
@@ -96,7 +99,7 @@ struct Inner {
     work: Opaque<work_struct>,
     umem: NonNull<ib_umem>,
     pages: KVVec<usize>,
-    layout: Layout,
+    layout: PageLayout,
     len: u64,
 }
 
@@ -125,7 +128,7 @@ impl Umem {
             return Err(ENODEV);
         }
         start.checked_add(len).ok_or(EINVAL)?;
-        let layout = Layout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
+        let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
         let count = layout.pages(len).ok_or(EINVAL)?;
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
         // No allocation is larger than this (`kvmalloc`).

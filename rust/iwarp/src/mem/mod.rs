@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that peers name: STags, their rights, and where the bytes are.
+//! Memory that peers name: STags, and the rights they carry.
 
 pub mod access;
-pub mod layout;
 pub mod stag;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Address translation: in which page of a region a byte lies.
+//!
+//! Nothing here needs a kernel: the host tests of `rust/iwarp` include this file.
 
-/// How a region lies in its pages: they are of one size, and it begins somewhere in the first.
+/// How the bytes of a region lie in its pages, which are of one size. The region may begin anywhere
+/// in the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct PageLayout {
     shift: u32,
     /// Bytes of a page less one.
     mask: u64,
@@ -13,20 +16,20 @@ pub struct Layout {
 
 /// Where a byte is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The page, counted from the region's first.
-    pub page: usize,
+    pub(crate) page: usize,
     /// The byte in the page.
-    pub within: usize,
+    pub(crate) within: usize,
     /// Bytes from there to the end of the page; not 0.
-    pub room: usize,
+    pub(crate) room: usize,
 }
 
-impl Layout {
-    /// Pages of `1 << shift` bytes, the first byte being where `addr` is in its page. `None` for
-    /// pages that cannot be.
+impl PageLayout {
+    /// Pages of `1 << shift` bytes; the region begins where `addr` is in its page. `None` if a page
+    /// would have 2^64 bytes or more.
     #[inline]
-    pub const fn new(shift: u32, addr: u64) -> Option<Self> {
+    pub(crate) const fn new(shift: u32, addr: u64) -> Option<Self> {
         match 1u64.checked_shl(shift) {
             Some(size) => {
                 let mask = size.wrapping_sub(1);
@@ -46,19 +49,19 @@ impl Layout {
 
     /// How many pages `len` bytes take; `None` if they do not fit 64 bits.
     #[inline]
-    pub fn pages(&self, len: u64) -> Option<u64> {
+    pub(crate) fn pages(&self, len: u64) -> Option<u64> {
         Some(self.first.checked_add(len)?.div_ceil(self.size()))
     }
 
     /// How many bytes of a region `pages` pages hold.
     #[inline]
-    pub fn capacity(&self, pages: u64) -> u64 {
+    pub(crate) fn capacity(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.size()).saturating_sub(self.first)
     }
 
     /// Where the byte at `offset` of the region is; `None` if that does not fit 64 bits.
     #[inline]
-    pub fn locate(&self, offset: u64) -> Option<Place> {
+    pub(crate) fn locate(&self, offset: u64) -> Option<Place> {
         let at = self.first.checked_add(offset)?;
         let within = at & self.mask;
         Some(Place {

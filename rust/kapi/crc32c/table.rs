@@ -2,18 +2,14 @@
 
 //! CRC32c by table lookups, eight bytes at a time ("slicing by 8": Kounavis and Berry, ISCC 2005).
 //!
-//! For where the kernel has nothing better: without an instruction for it, it goes byte by byte, and
-//! where processors are emulated the instruction takes longer than these lookups.
+//! The kernel's own function is slower where it goes byte by byte because there is no instruction,
+//! and where an emulated instruction takes longer than these lookups.
+//!
+//! Nothing here needs a kernel: the host tests of `rust/iwarp` include this file.
 
-/// What a byte does to the CRC, with as many zeros behind it as the index of the table.
+/// The effect of a byte on the CRC, followed by as many zero bytes as the index of the table says.
 static TABLES: [[u32; 256]; 8] = tables();
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler"
-)]
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0u32; 256]; 8];
     let mut byte = 0;
@@ -40,7 +36,7 @@ fn look_up(table: &[u32; 256], byte: u8) -> u32 {
 /// Goes on from `crc`, which is all ones in the beginning and complemented in the end, with eight
 /// bytes, the first of them the least significant.
 #[inline]
-pub fn add_word(crc: u32, word: u64) -> u32 {
+pub(crate) fn add_word(crc: u32, word: u64) -> u32 {
     let [t0, t1, t2, t3, t4, t5, t6, t7] = &TABLES;
     let [a, b, c, d, e, f, g, h] = (word ^ u64::from(crc)).to_le_bytes();
     let first = look_up(t7, a) ^ look_up(t6, b) ^ look_up(t5, c) ^ look_up(t4, d);
@@ -49,7 +45,7 @@ pub fn add_word(crc: u32, word: u64) -> u32 {
 
 /// The same with one byte.
 #[inline]
-pub fn add_byte(crc: u32, byte: u8) -> u32 {
+pub(crate) fn add_byte(crc: u32, byte: u8) -> u32 {
     let [table, ..] = &TABLES;
     let [low, ..] = crc.to_le_bytes();
     (crc >> 8) ^ look_up(table, low ^ byte)
