@@ -1,100 +1,83 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The endpoint: one TCP connection and the state of its handshake, its stream, its end.
+//! The endpoint: one TCP connection, what happens to its socket, and the execution of what
+//! `iwarp::cm::Endpoint` decides.
 //!
-//! `inner` is `Rank::Endpoint`, `close` is `Rank::EpClose`. Socket callbacks take neither `inner` nor
-//! anything that sleeps.
+//! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `notes` is a leaf. Socket callbacks take
+//! neither `inner` nor anything that sleeps.
 
-use super::super::{stats::Counter, DeviceRef, QpRef, Siw};
+use super::super::{
+    stats::Counter,
+    DeviceRef,
+    QpRef,
+    Siw, //
+};
 use super::{
-    listener::{self, Listener},
-    pair::Pair,
-    teardown::{Close, End},
-    Step,
+    listener::Listener,
+    pair::Pair, //
 };
 use crate::kapi::{
     context, errno,
-    net::{RxSock, SockView, Socket, SocketEvents, TcpState, TxSock},
-    rdma::{CmEvent, CmId},
+    net::{
+        RxSock,
+        SockView,
+        Socket,
+        SocketEvents,
+        TcpState,
+        TxSock, //
+    },
+    rdma::CmId,
     sync::{
         Atomic,
         SpinLockIrq, //
     },
     wq,
 };
-use iwarp::mpa::{Initiator, Responder};
+use iwarp::{
+    cm::{
+        self,
+        Action,
+        Cause,
+        Count,
+        End,
+        Facts,
+        Input,
+        Notes,
+        Tcp,
+        Timer, //
+    },
+    mpa::{
+        Initiator,
+        Responder, //
+    },
+};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Release},
-        Arc, Completion, Mutex, SetOnce,
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc,
+        Completion,
+        Mutex,
+        SetOnce, //
     },
-    time::{msecs_to_jiffies, Jiffies, Msecs},
+    time::{
+        msecs_to_jiffies,
+        Jiffies,
+        Msecs, //
+    },
     workqueue::{
-        impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work,
-        WorkItem,
+        impl_has_delayed_work,
+        impl_has_work,
+        new_delayed_work,
+        new_work,
+        DelayedWork,
+        Work,
+        WorkItem, //
     },
 };
-
-/// Time for the TCP connection to come up. TCP's own limit is beyond two minutes.
-pub(super) const CONNECT_MS: Msecs = 10_000;
-/// Time for the MPA reply, which includes what the peer's application takes to accept.
-pub(super) const REPLY_MS: Msecs = 10_000;
-/// Time for the MPA request on a new connection.
-pub(super) const REQUEST_MS: Msecs = 10_000;
-/// Time for our application to answer a request. It may never: the core drops a request without a
-/// word if the listener goes first.
-pub(super) const ACCEPT_MS: Msecs = 60_000;
-/// Time for the first FPDU when an RTR message was agreed.
-pub(super) const RTR_MS: Msecs = 10_000;
-/// How long a responder is silent at the most when no RTR message was agreed. RFC 5044 7.1.2 wants it
-/// silent until the first FPDU, but then a program whose accepting side speaks first waits for ever, and
-/// most programs know nothing of that rule. By now the initiator has read our reply and is no longer in
-/// the state that the rule protects.
-pub(super) const HOLD_MS: Msecs = 100;
-/// Pause before a request is offered again to a core whose backlog is full, and before a listener
-/// that ran out of memory looks again.
-pub(super) const RETRY_MS: Msecs = 50;
-/// How often it is offered.
-const MAX_OFFERS: u32 = 200;
-
-/// State of an endpoint; the picture is in [`super`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The SYN is out.
-    Connecting,
-    /// The MPA request is out.
-    AwaitReply,
-    /// The peer's MPA request is not complete.
-    AwaitRequest,
-    /// The request is to be handed to the core.
-    Offering,
-    /// The core has the request.
-    Offered,
-    /// The QP has the stream.
-    Up,
-    /// The peer is done or gone; the QP is to consume what has come till then.
-    Settling,
-    /// The connection is over, and the QP does not care: it was connected without a connection manager.
-    Alone,
-    /// TCP is to take our Terminate, and what goes before it.
-    Terminating,
-    /// Our FIN is out; the peer's acknowledgement is awaited for a bounded time.
-    Draining,
-    /// The end. The socket is dead, the last upcall is made.
-    Closed,
-}
-
-/// Upcalls the core is still to get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owed {
-    /// None: no id of this connection is known to the core, or all is said.
-    Nothing,
-    /// CONNECT_REPLY.
-    Reply,
-    /// CLOSE.
-    Close,
-}
 
 /// State of the MPA handshake.
 pub(super) enum Handshake {
@@ -106,50 +89,32 @@ pub(super) enum Handshake {
     Responder(KBox<Responder>),
 }
 
-/// What [`Endpoint::step`] works on.
+/// What [`Endpoint::step`] works on: the machine, and what its actions need.
 pub(super) struct Inner {
-    pub(super) state: State,
-    pub(super) owed: Owed,
+    pub(super) fsm: cm::Endpoint,
     pub(super) hs: Handshake,
     pub(super) cm_id: Option<CmId<Siw>>,
     /// Where the connection came in, until it is offered.
     pub(super) listener: Option<Arc<Listener>>,
-    /// Whose try this is, until it has succeeded or failed.
+    /// Whose attempt this is, until it has succeeded or failed.
     pub(super) pair: Option<Arc<Pair>>,
-    /// The QP was connected without a connection manager.
-    pub(super) paired: bool,
     /// IRD and ORD for the next upcall.
     pub(super) depth: (u8, u8),
     /// Jiffies at which the state has lasted too long.
     deadline: Option<Jiffies>,
-    /// An RTR message was agreed: the first FPDU has to come by the deadline.
-    pub(super) rtr_due: bool,
-    offers: u32,
-    /// The draining is of the short kind.
-    pub(super) hurried: bool,
 }
 
 impl Inner {
-    pub(super) fn new(state: State, hs: Handshake) -> Self {
+    pub(super) fn new(fsm: cm::Endpoint, hs: Handshake) -> Self {
         Self {
-            state,
-            owed: Owed::Nothing,
+            fsm,
             hs,
             cm_id: None,
             listener: None,
             pair: None,
-            paired: false,
             depth: (0, 0),
             deadline: None,
-            rtr_due: false,
-            offers: 0,
-            hurried: false,
         }
-    }
-
-    /// Whether a deadline is set.
-    pub(super) fn is_armed(&self) -> bool {
-        self.deadline.is_some()
     }
 }
 
@@ -180,7 +145,7 @@ pub(crate) struct Endpoint {
     stage: Atomic<u32>,
     first_fpdu: Atomic<bool>,
     #[pin]
-    pub(super) close: SpinLockIrq<Close>,
+    pub(super) notes: SpinLockIrq<Notes<Error>>,
     #[pin]
     pub(super) inner: Mutex<Inner>,
     #[pin]
@@ -250,7 +215,7 @@ impl SocketEvents for Hook {
         if let (TcpState::Close, Some(e), true) =
             (sk.state(), sk.error(), self.0.stage() != Stage::Closed)
         {
-            self.0.note_cause(e);
+            self.0.notes.lock().note(Cause::Host(e));
         }
         self.0.wake();
     }
@@ -279,7 +244,7 @@ impl Endpoint {
                 qp: SetOnce::new(),
                 stage: Atomic::new(Stage::Handshake as u32),
                 first_fpdu: Atomic::new(false),
-                close <- ranked_spinlock!(Rank::EpClose, Close::new()),
+                notes <- ranked_spinlock!(Rank::EpClose, Notes::new()),
                 inner <- ranked_mutex!(Rank::Endpoint, inner),
                 work <- new_work!("siw_ep_work"),
                 timer <- new_delayed_work!("siw_ep_timer"),
@@ -316,10 +281,6 @@ impl Endpoint {
         self.wake();
     }
 
-    pub(super) fn seen_fpdu(&self) -> bool {
-        self.first_fpdu.load(Acquire)
-    }
-
     fn stage(&self) -> Stage {
         match self.stage.load(Acquire) {
             0 => Stage::Handshake,
@@ -333,16 +294,16 @@ impl Endpoint {
         self.stage.store(stage as u32, Release);
     }
 
-    /// Gives the current state `ms` from now.
-    pub(super) fn arm(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) {
+    /// Sets the deadline to `ms` from now.
+    fn arm(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) {
         let delay = msecs_to_jiffies(ms);
         // Set before the timer is: when the timer fires the deadline has passed.
         inner.deadline = Some(context::jiffies().wrapping_add(delay));
         self.dev.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
     }
 
-    /// Has the current state looked at again in `ms`, or at its deadline if that comes first.
-    pub(super) fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
+    /// Has the connection looked at again in `ms`, or at its deadline if that comes first.
+    fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
         let left = |deadline: Jiffies| deadline.wrapping_sub(context::jiffies());
         let delay = inner.deadline.map_or(Jiffies::MAX, left);
         let delay = delay.min(msecs_to_jiffies(ms));
@@ -355,125 +316,137 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn expired(&self, inner: &Inner) -> bool {
+    fn expired(&self, inner: &Inner) -> bool {
         inner
             .deadline
             .is_some_and(|deadline| context::jiffies().wrapping_sub(deadline) <= Jiffies::MAX / 2)
     }
 
+    /// The connection now.
+    fn facts(&self, inner: &Inner) -> Facts {
+        let notes = *self.notes.lock();
+        Facts {
+            first_fpdu: self.first_fpdu.load(Acquire),
+            asked: notes.asked(),
+            vain: notes.vain(),
+            tcp: match self.sock.state() {
+                TcpState::SynSent | TcpState::SynRecv => Tcp::Opening,
+                TcpState::Established => Tcp::Established,
+                TcpState::CloseWait => Tcp::PeerClosed,
+                TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck => Tcp::Closing,
+                TcpState::FinWait2 => Tcp::FinAcked,
+                TcpState::TimeWait | TcpState::Close | TcpState::Listen => Tcp::Over,
+            },
+            expired: self.expired(inner),
+            listening: inner.listener.as_ref().is_some_and(|l| l.is_open()),
+        }
+    }
+
     /// Makes all progress that can be made now. May sleep, but not for the network.
     fn step(self: &Arc<Self>) {
-        let mut inner = self.inner.lock();
-        while self.turn(&mut inner) {}
+        self.run(&mut self.inner.lock(), Action::Look);
     }
 
     /// A connection that is not up has to make room: what has come of the request by now decides. May
     /// sleep, but not for the network.
     pub(super) fn evict(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
-        if inner.listener.is_none() {
-            return;
-        }
-        self.arm(&mut inner, 0);
-        inner.offers = MAX_OFFERS;
-        while self.turn(&mut inner) {}
+        let action = self.decide(&mut inner, Input::Evict);
+        self.run(&mut inner, action);
     }
 
-    /// One look at the connection; whether another one is due.
-    fn turn(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        match inner.state {
-            State::Closed => return false,
-            State::Up => return self.turn_up(inner),
-            State::Settling => return self.turn_settling(inner),
-            State::Alone => return self.turn_alone(inner),
-            State::Terminating => return self.turn_terminating(inner),
-            State::Draining => return self.turn_draining(inner),
-            _ => {}
-        }
-        if self.teardown_asked().is_some() {
-            return self.fail(inner, errno::econnaborted());
-        }
-        match inner.state {
-            State::Connecting => self.turn_connecting(inner),
-            State::AwaitReply => self.turn_await_reply(inner),
-            State::AwaitRequest => self.turn_await_request(inner),
-            State::Offering => self.turn_offering(inner),
-            _ => self.turn_offered(inner),
+    /// Gives the machine an outcome from outside of [`Self::step`]. What there is to look at is left
+    /// to the work queue.
+    pub(super) fn report(self: &Arc<Self>, inner: &mut Inner, input: Input<Error>) {
+        match self.decide(inner, input) {
+            Action::Look => self.wake(),
+            action => self.run(inner, action),
         }
     }
 
-    /// Ends a connection that never came up, or not to the core's knowledge.
-    pub(super) fn fail(self: &Arc<Self>, inner: &mut Inner, status: Error) -> bool {
-        self.note_cause(status);
-        self.finish(inner, End::Reset);
-        false
+    /// One step of the machine: all of it except the action.
+    pub(super) fn decide(self: &Arc<Self>, inner: &mut Inner, input: Input<Error>) -> Action {
+        let facts = self.facts(inner);
+        let step = inner.fsm.step(facts, input);
+        if let Some(cause) = step.note {
+            self.notes.lock().note(cause);
+        }
+        if let Some(count) = step.count {
+            self.dev.stats.inc(match count {
+                Count::Timeout => Counter::Timeouts,
+                Count::Reject => Counter::Rejects,
+                Count::Abort => Counter::Aborts,
+                Count::DrainTimeout => Counter::DrainTimeouts,
+            });
+        }
+        match step.timer {
+            Timer::Keep => {}
+            Timer::Set(deadline) => self.arm(inner, deadline.ms()),
+            Timer::Stop => self.disarm(inner),
+        }
+        step.action
     }
 
-    /// Nothing has come in: that is all right until the deadline.
-    pub(super) fn wait_on(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if self.expired(inner) {
-            self.dev.stats.inc(Counter::Timeouts);
-            self.fail(inner, ETIMEDOUT);
+    /// Performs `action` and those that follow from it.
+    fn run(self: &Arc<Self>, inner: &mut Inner, mut action: Action) {
+        while let Some(outcome) = self.perform(inner, action) {
+            action = self.decide(inner, outcome);
         }
-        false
     }
 
-    /// Hands the peer's request to the core.
-    fn turn_offering(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        let Some(listener) = inner.listener.clone().filter(|l| l.is_open()) else {
-            return self.fail(inner, errno::econnaborted());
-        };
-        if self.sock.state() != TcpState::Established {
-            return self.fail(inner, errno::econnreset());
-        }
-        let Some(id) = listener.cm_id() else {
-            return self.meet(inner);
-        };
-        let result = self.offer(inner, id);
-        self.trace(Step::Offer, &result);
-        match result {
-            Ok(()) => {
-                inner.state = State::Offered;
-                self.leave_listener(inner);
-                self.arm(inner, ACCEPT_MS);
-                true
+    /// Performs one action; the outcome, if the machine waits for it.
+    fn perform(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Input<Error>> {
+        Some(match action {
+            // The answer is made in `accept`.
+            Action::Wait | Action::Decline | Action::Answer => return None,
+            Action::WaitFor(ms) => {
+                self.look_again(inner, ms);
+                return None;
             }
-            Err(_) if inner.offers < MAX_OFFERS => {
-                // More requests are on their way to the application than it gave as backlog.
-                inner.offers = inner.offers.saturating_add(1);
-                self.arm(inner, RETRY_MS);
-                false
+            Action::Look => Input::Look,
+            Action::Drop => {
+                self.end_socket(inner, End::Reset);
+                self.retire();
+                return None;
             }
-            Err(e) => self.fail(inner, e),
-        }
-    }
 
-    fn offer(&self, inner: &Inner, id: &CmId<Siw>) -> Result {
-        let Handshake::Responder(machine) = &inner.hs else {
-            return Err(EINVAL);
-        };
-        let (ird, ord) = inner.depth;
-        id.upcall(CmEvent::ConnectRequest {
-            number: self.id,
-            local: listener::unmapped(self.sock.local_addr()?),
-            remote: listener::unmapped(self.sock.peer_addr()?),
-            ird,
-            ord,
-            pdata: shown(machine.private_data()),
+            Action::SendRequest => Input::RequestSent(self.send_request(inner)),
+            Action::ReadError => {
+                let error = self.sock.take_error().err();
+                Input::SocketError(error.unwrap_or_else(errno::econnrefused))
+            }
+            Action::ReadReply => Input::Reply(self.read_reply(inner)),
+            Action::SendTerminate(code) => Input::TerminateSent(self.refuse_stream(inner, code)),
+            Action::Start(est) => Input::Started(self.start_stream(inner, &est, |_| Ok(()))),
+            Action::Join(est) => self.join_attempt(inner, &est),
+            Action::ReportConnected => Input::Reported(self.report_connected(inner)),
+            Action::ReadRequest => Input::Request(self.read_request(inner)),
+            Action::Offer => Input::Offered(self.offer(inner)),
+            Action::Meet => Input::Met(self.meet(inner)),
+            Action::Refuse => Input::Refused(self.refuse(inner, &[])),
+            Action::EndHold => {
+                self.end_hold();
+                return None;
+            }
+
+            Action::Settle { late } => self.settle(late),
+            Action::StreamOver { event, how } => {
+                self.end_stream(event, how);
+                Input::Look
+            }
+            Action::LeaveAlone(end) => {
+                self.leave_alone(inner, end);
+                Input::Look
+            }
+            Action::Quiesce(how) => self.begin_teardown(how),
+            Action::BeginTerminate => Input::TerminateReady(self.begin_terminate()),
+            Action::PushTerminate => Input::Pushed(self.push_terminate()),
+            Action::SendFin => Input::FinSent(self.send_fin()),
+            Action::Peek => Input::Unread(self.unread()),
+            Action::Finish { end, owed } => {
+                self.finish(inner, end, owed);
+                return None;
+            }
         })
     }
-
-    /// The application is to answer; look whether the peer is still there.
-    fn turn_offered(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if self.sock.state() == TcpState::Established {
-            self.wait_on(inner)
-        } else {
-            self.fail(inner, errno::econnreset())
-        }
-    }
-}
-
-/// As much of the private data as an event of the core can carry: its length is a `u8` there.
-pub(super) fn shown(pdata: &[u8]) -> &[u8] {
-    pdata.get(..usize::from(u8::MAX)).unwrap_or(pdata)
 }

@@ -4,9 +4,12 @@
 
 use super::super::{stats::Counter, DeviceRef, Siw};
 use super::{
-    connect::{responder, to_event},
-    endpoint::{Endpoint, Handshake, Inner, State, REQUEST_MS, RETRY_MS},
-    mpa_io::{self, Progress},
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner, //
+    },
+    mpa_io,
 };
 use crate::kapi::sync::Atomic;
 use crate::kapi::{
@@ -14,6 +17,12 @@ use crate::kapi::{
     net::{self, Acceptor, Family, ListenOpts, SockAddr, Socket},
     rdma::CmId,
     wq,
+};
+use iwarp::cm::{
+    self,
+    Deadline,
+    Input,
+    Side, //
 };
 use kernel::{
     prelude::*,
@@ -27,7 +36,7 @@ use kernel::{
 };
 
 /// Connections of one listener that may be without a complete request at a time, in all and of one host:
-/// a peer that connects and says nothing costs us an endpoint for [`REQUEST_MS`]. One more takes the
+/// a peer that connects and says nothing costs us an endpoint for [`Deadline::Request`]. One more takes the
 /// place of the oldest of its host, or of all: nobody waits behind silent ones.
 const MAX_EMBRYOS: usize = 2048;
 const MAX_OF_HOST: usize = 1024;
@@ -193,7 +202,7 @@ impl Listener {
             };
             if admitted.is_err() {
                 // For lack of memory, most likely. There may be more connections waiting.
-                let delay = msecs_to_jiffies(RETRY_MS);
+                let delay = msecs_to_jiffies(Deadline::Retry.ms());
                 self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
                 return;
             }
@@ -218,21 +227,20 @@ impl Listener {
             return Ok(());
         };
         let host = host(&unmapped(peer));
-        let machine = KBox::new(responder(&self.dev), GFP_KERNEL)?;
-        let mut inner = Inner::new(State::AwaitRequest, Handshake::Responder(machine));
+        let machine = KBox::new(mpa_io::responder(&self.dev), GFP_KERNEL)?;
+        let mut inner = Inner::new(
+            cm::Endpoint::new(Side::Passive, self.cm_id.is_none()),
+            Handshake::Responder(machine),
+        );
         inner.listener = Some(self.clone());
         let ep = Endpoint::new(self.dev.clone(), child, self.id, inner)?;
         let node = RBTreeNode::new(ep.id, host, GFP_KERNEL)?;
         let mut inner = ep.inner.lock();
-        if let Err(e) = ep.open() {
-            ep.fail(&mut inner, e);
-            return Err(e);
-        }
-        ep.arm(&mut inner, REQUEST_MS);
+        let opened = ep.open();
+        ep.report(&mut inner, Input::Begun(opened));
+        opened?;
         let oldest = self.embryos.lock().enter(node, host);
         drop(inner);
-        // The request may be there already.
-        ep.wake();
         if let Some(oldest) = oldest.and_then(|id| self.dev.endpoints.get(id)) {
             oldest.evict();
         }
@@ -301,30 +309,6 @@ impl Endpoint {
     pub(super) fn leave_listener(&self, inner: &mut Inner) {
         if let Some(listener) = inner.listener.take() {
             listener.embryos.lock().leave(self.id);
-        }
-    }
-
-    /// Passive side: has the peer asked?
-    pub(super) fn turn_await_request(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if !inner.listener.as_ref().is_some_and(|l| l.is_open()) {
-            return self.fail(inner, errno::econnaborted());
-        }
-        let Handshake::Responder(machine) = &mut inner.hs else {
-            return self.fail(inner, EINVAL);
-        };
-        match mpa_io::read(&self.sock, &mut **machine) {
-            Progress::Pending => self.wait_on(inner),
-            // Closed without a reply (RFC 5044 7.1.2).
-            Progress::End(e) => self.fail(inner, e),
-            Progress::Bad(_) => self.fail(inner, errno::eproto()),
-            Progress::Whole(request) => {
-                // Seen from the peer, as the C driver tells it: what it serves is what we may ask
-                // for.
-                inner.depth = (to_event(request.ord), to_event(request.ird));
-                inner.state = State::Offering;
-                self.disarm(inner);
-                true
-            }
         }
     }
 }

@@ -8,29 +8,27 @@
 //! step looks at the socket and at the notes anew, so a wake-up too many does no harm and none can
 //! be lost. Endpoints do not wait for each other, and none waits for the network.
 //!
-//! ```text
-//! active    Connecting -> AwaitReply -----------------.
-//!                                                      > Up -> Settling -> Terminating -> Draining -> Closed
-//! passive   AwaitRequest -> Offering -> Offered ------'
-//!           (any state goes to Closed when the connection is lost; a rejected one drains first; one
-//!           that we end does not settle, and only one that has failed may terminate)
-//! ```
+//! What happens is decided by a pure machine, [`iwarp::cm::Endpoint`]: the states, and when each of
+//! them ends. [`Endpoint::step`] tells it what it sees, performs the actions that it asks for, and
+//! tells it the outcome.
 //!
 //! QPs that connect without a connection manager use the same endpoints: [`pair`].
 //!
 //! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets
 //! exactly one CONNECT_REPLY, and CLOSE only after one without error; a passive id gets ESTABLISHED
 //! once, from within `accept`, and CLOSE after that; nothing is sent for an id whose `connect` or
-//! `accept` failed. What is due is in [`endpoint::Owed`]. DISCONNECT is never sent: CLOSE follows
+//! `accept` failed. What is due is in [`iwarp::cm::Owed`]. DISCONNECT is never sent: CLOSE follows
 //! at once anyhow.
 
 pub(crate) mod endpoint;
 pub(crate) mod listener;
 
-mod connect;
+mod active;
+mod closing;
 mod mpa_io;
 mod pair;
-mod teardown;
+mod passive;
+mod up;
 
 use crate::kapi::sync::Atomic;
 use crate::kapi::{errno, net::NetNs};
@@ -42,15 +40,46 @@ use kernel::{
 };
 
 pub(crate) use self::{
-    connect::{accept, connect, reject},
+    active::connect,
     endpoint::Endpoint,
-    listener::{create_listen, destroy_listen, Listener},
-    pair::{Doors, Pair},
-    teardown::Teardown,
+    listener::{
+        create_listen,
+        destroy_listen,
+        Listener, //
+    },
+    pair::{
+        Doors,
+        Pair, //
+    },
+    passive::{
+        accept,
+        reject, //
+    },
 };
+
+/// How a connection has to end.
+pub(crate) type Teardown = iwarp::cm::Teardown<Error>;
 
 /// Largest IRD and ORD, the ones of the C driver.
 pub(crate) const MAX_DEPTH: u16 = 128;
+
+/// A read depth the application asks for.
+fn depth(asked: u32) -> Result<u16> {
+    u16::try_from(asked)
+        .ok()
+        .filter(|depth| *depth <= MAX_DEPTH)
+        .ok_or(ENOMEM)
+}
+
+/// A read depth as an event of the core carries it.
+fn to_event(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+/// As much of the private data as an event of the core can carry: its length is a `u8` there.
+fn shown(pdata: &[u8]) -> &[u8] {
+    pdata.get(..usize::from(u8::MAX)).unwrap_or(pdata)
+}
 
 /// All endpoints of a device that are not closed.
 #[pin_data]

@@ -2,29 +2,64 @@
 
 //! Moves the frames of the MPA handshake between a socket and the machines of `iwarp::mpa`.
 
+use super::{
+    super::device::Device,
+    MAX_DEPTH, //
+};
 use crate::kapi::{
     crc32c::Crc32c,
     errno,
-    net::{LockedSock, Socket},
+    net::{
+        LockedSock,
+        Socket, //
+    },
 };
 use iwarp::{
-    error::{MpaError, TermCode},
-    mpa::{Initiator, Negotiated, Reply, Request, Responder, MAX_FRAME},
-    tx::{Message, TxStream},
-    wire::{mpa::MIN_MULPDU, rdmap::MAX_HEADER, terminate::Terminate},
+    cm::Read,
+    error::{
+        MpaError,
+        TermCode, //
+    },
+    mpa::{
+        Config,
+        Initiator,
+        Negotiated,
+        Reply,
+        Request,
+        Responder,
+        RtrSet,
+        MAX_FRAME, //
+    },
+    tx::{
+        Message,
+        TxStream, //
+    },
+    wire::{
+        mpa::MIN_MULPDU,
+        rdmap::MAX_HEADER,
+        terminate::Terminate, //
+    },
 };
 use kernel::prelude::*;
 
-/// What reading has come to.
-pub(super) enum Progress<T> {
-    /// The frame is whole.
-    Whole(T),
-    /// More is to come.
-    Pending,
-    /// The connection has ended.
-    End(Error),
-    /// The peer's frame is not acceptable.
-    Bad(MpaError),
+/// How a handshake on `dev` begins, with these read depths wanted.
+pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
+    let params = *dev.params.lock();
+    Config {
+        revision: params.mpa_rev,
+        crc: params.crc,
+        large_fpdus: params.large_fpdus,
+        ird,
+        ord,
+        max_ird: MAX_DEPTH,
+        max_ord: MAX_DEPTH,
+        rtr,
+    }
+}
+
+/// The responder's machine for a new connection.
+pub(super) fn responder(dev: &Device) -> Responder {
+    Responder::new(config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE))
 }
 
 /// A machine that takes the peer's frame.
@@ -61,23 +96,23 @@ impl Machine for Responder {
 /// Reads what is there of the peer's frame, and no byte more: an FPDU may stand right behind it in
 /// the same segment (RFC 5044 7.1.3).
 #[inline(never)]
-pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Progress<M::Frame> {
+pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Read<M::Frame, Error> {
     let mut buf = [0u8; MAX_FRAME];
     loop {
         let want = machine.need().min(buf.len());
         let Some(room) = buf.get_mut(..want).filter(|room| !room.is_empty()) else {
-            return Progress::Pending;
+            return Read::Pending;
         };
         let got = match sock.recv(room) {
-            Ok(0) => return Progress::End(errno::econnreset()),
+            Ok(0) => return Read::End(errno::econnreset()),
             Ok(got) => got,
-            Err(e) if e == EAGAIN => return Progress::Pending,
-            Err(e) => return Progress::End(e),
+            Err(e) if e == EAGAIN => return Read::Pending,
+            Err(e) => return Read::End(e),
         };
         match machine.feed(buf.get(..got).unwrap_or(&[])) {
-            Ok(Some(frame)) => return Progress::Whole(frame),
+            Ok(Some(frame)) => return Read::Whole(frame),
             Ok(None) => {}
-            Err(e) => return Progress::Bad(e),
+            Err(e) => return Read::Bad(e),
         }
     }
 }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The active side: from `iw_connect` to CONNECT_REPLY.
+
+use super::super::{
+    qp::state::Phase,
+    stats::Counter,
+    DeviceRef,
+    Siw, //
+};
+use super::{
+    depth,
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner, //
+    },
+    mpa_io,
+    shown,
+    up::find_qp,
+    Step, //
+};
+use crate::kapi::{
+    errno,
+    net::{
+        Family,
+        Socket, //
+    },
+    rdma::{
+        CmEvent,
+        CmId,
+        ConnParam, //
+    },
+};
+use iwarp::{
+    cm::{
+        self,
+        Input,
+        Read,
+        Side, //
+    },
+    error::TermCode,
+    mpa::{
+        Initiator,
+        Reply,
+        RtrSet,
+        MAX_FRAME, //
+    },
+};
+use kernel::prelude::*;
+
+/// `iw_connect`: starts a connection. What comes of it is told by CONNECT_REPLY, unless this fails.
+pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
+    let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
+    let qp = find_qp(dev, &id, param.qpn)?;
+    // The remote port may be mapped by iwpmd; the local one is never: TCP of the host is used.
+    let (local, remote) = (id.local_addr()?, id.m_remote_addr()?);
+    if local.family() != remote.family() {
+        return Err(EINVAL);
+    }
+
+    let rtr = if dev.params.lock().peer_to_peer {
+        RtrSet::ALL
+    } else {
+        RtrSet::NONE
+    };
+    let config = mpa_io::config(dev, ird, ord, rtr);
+    let machine = KBox::new(Initiator::new(config), GFP_KERNEL)?;
+    let mut frame = [0u8; MAX_FRAME];
+    let len = machine
+        .request(param.pdata, &mut frame)
+        .map_err(|_| EINVAL)?;
+    let mut request = KVec::new();
+    request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL)?;
+
+    let net = dev.netdev.net().ok_or(ENODEV)?;
+    let sock = Socket::new(&net, remote.family())?;
+    if remote.family() == Family::V6 && id.afonly() {
+        sock.set_v6only()?;
+    }
+    if let Some(tos) = id.tos() {
+        sock.set_tos(tos)?;
+    }
+    sock.bind(&local)?;
+
+    let inner = Inner::new(
+        cm::Endpoint::new(Side::Active, false),
+        Handshake::Initiator(machine, request),
+    );
+    let ep = Endpoint::new(dev.clone(), sock, 0, inner)?;
+    let mut inner = ep.inner.lock();
+    let result = ep
+        .open()
+        .and_then(|()| ep.bind_qp(qp, Phase::Idle))
+        .and_then(|()| ep.sock.connect(&remote).map(|_| ()));
+    ep.trace(Step::Connect, &result);
+    if result.is_ok() {
+        ep.dev.stats.inc(Counter::ActiveConnects);
+        inner.cm_id = Some(id);
+    }
+    // After a failure the core hears it from us and must hear nothing else; the QP stays as it is.
+    ep.report(&mut inner, Input::Begun(result));
+    if result.is_err() {
+        // Whoever has told the QP to end meanwhile has left the flush to its connection.
+        if let Some(qp) = ep.qp.as_ref().filter(|qp| qp.phase() >= Phase::Terminating) {
+            qp.abandon();
+        }
+    }
+    result
+}
+
+impl Endpoint {
+    /// Sends the MPA request.
+    pub(super) fn send_request(&self, inner: &Inner) -> Result {
+        let Handshake::Initiator(machine, request) = &inner.hs else {
+            return Err(EINVAL);
+        };
+        let sent = match &inner.pair {
+            Some(pair) => pair.send_request(&self.sock, machine),
+            None => mpa_io::send(&mut self.sock.lock(), request),
+        };
+        self.trace(Step::Request, &sent);
+        sent
+    }
+
+    /// Reads what has come of the MPA reply.
+    pub(super) fn read_reply(&self, inner: &mut Inner) -> Read<Reply, Error> {
+        match &mut inner.hs {
+            Handshake::Initiator(machine, _) => mpa_io::read(&self.sock, &mut **machine),
+            _ => Read::End(EINVAL),
+        }
+    }
+
+    /// The peer's reply does not do. Where it agreed to a stream, it learns of that in a Terminate
+    /// (RFC 6581 9.1, 9.2). Returns whether TCP has it.
+    pub(super) fn refuse_stream(&self, inner: &Inner, code: TermCode) -> bool {
+        let Handshake::Initiator(machine, _) = &inner.hs else {
+            return false;
+        };
+        let sent = machine
+            .negotiated()
+            .is_some_and(|net| mpa_io::send_terminate(&self.sock, &net, code).is_ok());
+        if sent {
+            self.dev.stats.inc(Counter::TxTerminate);
+        }
+        sent
+    }
+
+    /// Reports the connection to the core.
+    pub(super) fn report_connected(&self, inner: &mut Inner) -> Result {
+        let hs = core::mem::replace(&mut inner.hs, Handshake::None);
+        let (Some(id), Handshake::Initiator(machine, _)) = (&inner.cm_id, &hs) else {
+            return Err(EINVAL);
+        };
+        let (ird, ord) = inner.depth;
+        id.upcall(CmEvent::ConnectReply {
+            status: Ok(()),
+            local: self.sock.local_addr().or_else(|_| id.local_addr())?,
+            remote: self.sock.peer_addr().or_else(|_| id.m_remote_addr())?,
+            ird,
+            ord,
+            pdata: shown(machine.private_data()),
+        })
+    }
+
+    /// Reports to the core that the connection has not come up.
+    pub(super) fn report_failed(&self, id: &CmId<Siw>, hs: &Handshake, e: Error) {
+        self.dev.stats.inc(Counter::ConnectFailures);
+        // The reason a peer gives for its refusal is in the private data.
+        let refused = match hs {
+            Handshake::Initiator(machine, _) if e == errno::econnrefused() => {
+                shown(machine.private_data())
+            }
+            _ => &[],
+        };
+        // Without memory to copy the private data the core must still be told.
+        if tell_refused(id, e, refused).is_err() {
+            let _ = tell_refused(id, e, &[]);
+        }
+    }
+}
+
+fn tell_refused(id: &CmId<Siw>, e: Error, pdata: &[u8]) -> Result {
+    id.upcall(CmEvent::ConnectReply {
+        status: Err(e),
+        local: id.local_addr()?,
+        remote: id.remote_addr()?,
+        ird: 0,
+        ord: 0,
+        pdata,
+    })
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a connection.
+//!
+//! The order matters (it is what makes a flush mean something): receiving stops, transmitting
+//! stops, a Terminate that is due goes out, the connection is drained for a bounded time or reset,
+//! the QP goes to ERROR, its work requests are flushed, and only then the core is told. So once the
+//! first flush completion is seen no byte of the stream is given to IP any more, and none is
+//! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
+//! the application has started over on another connection.
+//!
+//! What of this the peer can hold up is a state of the endpoint, with a deadline.
+
+use super::super::qp::end::terminate::Progress;
+use super::{
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner,
+        Stage, //
+    },
+    Step,
+    Teardown, //
+};
+use crate::kapi::{
+    errno,
+    net::Shutdown,
+    rdma::CmEvent, //
+};
+use iwarp::{
+    cm::{
+        self,
+        Cause,
+        End,
+        Input,
+        Owed,
+        Pushed, //
+    },
+    qp::fsm::Event,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+fn errno(cause: Cause<Error>) -> Error {
+    match cause {
+        Cause::TimedOut => ETIMEDOUT,
+        Cause::Reset => errno::econnreset(),
+        Cause::Aborted => errno::econnaborted(),
+        Cause::Rejected => errno::econnrefused(),
+        Cause::Protocol => errno::eproto(),
+        Cause::Host(e) => e,
+    }
+}
+
+impl Endpoint {
+    /// Asks for the end of the connection. Any context; idempotent.
+    pub(crate) fn request_teardown(self: &Arc<Self>, how: Teardown) {
+        self.notes.lock().raise(how);
+        self.wake();
+    }
+
+    /// Ends the connection and waits until it is over: the QP is flushed and the core has been
+    /// told. Sleeps, for a second and a half at most.
+    pub(crate) fn teardown_sync(self: &Arc<Self>) {
+        self.request_teardown(Teardown::Local);
+        self.wait_closed();
+    }
+
+    pub(super) fn wait_closed(&self) {
+        self.closed.wait_for_completion();
+    }
+
+    /// Status of the last event.
+    fn status(&self) -> Result {
+        self.notes.lock().status().map_err(errno)
+    }
+
+    /// Reports to the QP's state machine. What it would have us do is done in any case.
+    pub(super) fn step_qp(&self, event: Event) {
+        if let Some(qp) = self.qp.as_ref() {
+            let _ = qp.step(event);
+        }
+    }
+
+    /// When it returns the QP neither places nor sends anything.
+    pub(super) fn quiesce(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.stop_rx();
+            qp.stop_tx();
+        }
+    }
+
+    /// Begins the teardown.
+    pub(super) fn begin_teardown(&self, how: cm::Teardown) -> Input<Error> {
+        self.trace(Step::Teardown, &self.status());
+        self.quiesce();
+        Input::Quiesced {
+            how,
+            unsent: self.sock.sent().queued() != 0,
+        }
+    }
+
+    /// Puts the Terminate that is due behind what was being sent; returns whether there is one.
+    pub(super) fn begin_terminate(&self) -> bool {
+        let begun = self.qp.as_ref().is_some_and(|qp| qp.begin_terminate());
+        if begun {
+            self.set_stage(Stage::Terminating);
+        }
+        begun
+    }
+
+    /// Gives TCP what it takes of the Terminate, and of what goes before it.
+    pub(super) fn push_terminate(&self) -> Pushed {
+        let Some(qp) = self.qp.as_ref() else {
+            return Pushed::Lost;
+        };
+        match qp.push_terminate(&self.sock) {
+            Progress::Sent => Pushed::Sent,
+            Progress::NoSpace => Pushed::NoSpace,
+            Progress::NoMemory => Pushed::NoMemory,
+            Progress::Lost => Pushed::Lost,
+        }
+    }
+
+    /// Sends our FIN. What the peer still sends nobody takes.
+    pub(super) fn send_fin(&self) -> bool {
+        self.set_stage(Stage::Closed);
+        self.sock.shutdown(Shutdown::Send).is_ok()
+    }
+
+    /// The last act, from any state: after it the endpoint is only memory.
+    pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, end: End, owed: Owed) {
+        self.quiesce();
+        self.end_socket(inner, end);
+        if let Some(qp) = self.qp.as_ref() {
+            self.step_qp(Event::Closed);
+            qp.enter_error();
+            qp.flushed();
+        }
+        self.report_end(inner, owed);
+        // The core's reference goes only after the last upcall.
+        inner.cm_id = None;
+        if let End::Fin = end {
+            // Not before: the peer may answer it with its next connection request, and the core is
+            // to hear of this end first.
+            let _ = self.sock.shutdown(Shutdown::Send);
+        }
+        self.trace(Step::Closed, &self.status());
+        self.retire();
+    }
+
+    /// Closes the socket.
+    pub(super) fn end_socket(self: &Arc<Self>, inner: &mut Inner, end: End) {
+        self.set_stage(Stage::Closed);
+        self.sock.detach();
+        if let End::Reset = end {
+            let cause = self.notes.lock().cause().unwrap_or(Cause::Aborted);
+            self.sock.abort(errno(cause));
+        }
+        self.leave_listener(inner);
+    }
+
+    /// Takes the endpoint off the books; whoever waits for its end goes on.
+    pub(super) fn retire(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            let link = qp.link.lock().take();
+            drop(link);
+        }
+        self.dev.endpoints.remove(self.id);
+        self.closed.complete_all();
+    }
+
+    /// Reports that the connection is no more.
+    fn report_end(&self, inner: &mut Inner, owed: Owed) {
+        let hs = core::mem::replace(&mut inner.hs, Handshake::None);
+        let pair = inner.pair.take();
+        let status = self.status();
+        match (owed, &inner.cm_id) {
+            (Owed::Close, Some(id)) => {
+                let _ = id.upcall(CmEvent::Close { status });
+            }
+            (Owed::Reply, Some(id)) => {
+                let e = status.err().unwrap_or_else(errno::econnreset);
+                self.report_failed(id, &hs, e);
+            }
+            (Owed::Retry, _) => {
+                if let Some(pair) = pair {
+                    pair.retry();
+                }
+            }
+            _ => {}
+        }
+    }
+}

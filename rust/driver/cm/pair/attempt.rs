@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One attempt to connect to the peer.
+
+use super::{
+    super::{
+        super::device::Device,
+        endpoint::{
+            Endpoint,
+            Handshake,
+            Inner, //
+        },
+        mpa_io,
+        Teardown, //
+    },
+    doors::ATTEMPTS,
+    Pair, //
+};
+use crate::kapi::{
+    errno,
+    net::Socket,
+    random, //
+};
+use iwarp::{
+    cm::{
+        self,
+        Input,
+        Side, //
+    },
+    mpa::{
+        Config,
+        Initiator,
+        Revision,
+        RtrSet,
+        MAX_FRAME, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Revision 2 whatever the parameter says: either end may speak first, and read depths are negotiated.
+fn config(dev: &Device, ird: u16, ord: u16) -> Config {
+    Config {
+        revision: Revision::Two,
+        ..mpa_io::config(dev, ird, ord, RtrSet::ALL)
+    }
+}
+
+impl Pair {
+    /// Starts to connect to the peer.
+    pub(super) fn connect(self: &Arc<Self>) -> Result {
+        let dev = &self.dev;
+        let mut nonce = [0; 8];
+        random::fill(&mut nonce);
+        let ord = {
+            let mut wait = self.wait.lock();
+            wait.hello.nonce = u64::from_ne_bytes(nonce);
+            wait.ord
+        };
+        let machine = KBox::new(Initiator::new(config(dev, self.ird, ord)), GFP_KERNEL)?;
+        let sock = self.call()?;
+        let hs = Handshake::Initiator(machine, KVec::new());
+        let fsm = cm::Endpoint::new(Side::Active, true);
+        let ep = Endpoint::new(dev.clone(), sock, 0, Inner::new(fsm, hs))?;
+        let mut inner = ep.inner.lock();
+        let opened = ep.open();
+        if opened.is_ok() {
+            inner.pair = Some(self.clone());
+        }
+        ep.report(&mut inner, Input::Begun(opened));
+        opened?;
+        let mut wait = self.wait.lock();
+        let over = wait.over;
+        if !over {
+            wait.attempt = Some(ep.clone());
+        }
+        drop(wait);
+        if over {
+            ep.request_teardown(Teardown::Abort(errno::econnaborted()));
+        }
+        Ok(())
+    }
+
+    /// A socket that connects to the peer, from a privileged port.
+    fn call(&self) -> Result<Socket> {
+        let net = self.dev.netdev.net().ok_or(ENODEV)?;
+        let mut result = Err(errno::eaddrinuse());
+        if !self.dev.params.lock().pairs {
+            return Err(errno::eopnotsupp());
+        }
+        for attempt in 0..ATTEMPTS {
+            let sock = Socket::new(&net, self.remote.family())?;
+            if self.tos != 0 {
+                sock.set_tos(self.tos)?;
+            }
+            let from = self.local.with_port(self.dev.doors.next_port(attempt));
+            match sock.bind(&from) {
+                Ok(()) => {}
+                // Somebody listens there.
+                Err(e) if e == errno::eaddrinuse() => continue,
+                Err(e) => return Err(e),
+            }
+            match sock.connect(&self.remote) {
+                Ok(_) => return Ok(sock),
+                // There is such a connection, or was a moment ago.
+                Err(e) if e == errno::eaddrnotavail() => result = Err(e),
+                Err(e) => return Err(e),
+            }
+        }
+        result
+    }
+
+    /// The request to the peer, which is made when TCP is connected: we may know more by then.
+    pub(in super::super) fn send_request(&self, sock: &Socket, machine: &Initiator) -> Result {
+        let hello = self.wait.lock().hello;
+        let mut frame = [0; MAX_FRAME];
+        let len = machine
+            .request(&hello.emit(), &mut frame)
+            .map_err(|_| EINVAL)?;
+        mpa_io::send(&mut sock.lock(), frame.get(..len).unwrap_or(&[]))
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection meets the QP that has waited for it.
+
+use super::{
+    super::{
+        super::{
+            qp::state::Phase,
+            stats::Counter,
+            QpRef, //
+        },
+        endpoint::{
+            Endpoint,
+            Handshake,
+            Inner, //
+        },
+        mpa_io, //
+    },
+    left,
+    Pair,
+    SUSPICION_MS, //
+};
+use crate::kapi::{
+    context,
+    errno,
+    net::LockedSock, //
+};
+use iwarp::{
+    cm::pair::{
+        Fit,
+        Hello, //
+    },
+    cm::Input,
+    mpa::{
+        Established,
+        Responder,
+        MAX_FRAME, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::msecs_to_jiffies, //
+};
+
+impl Endpoint {
+    /// Gives the stream to the QP that has waited for it.
+    fn join(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        qp: QpRef,
+        est: &Established,
+        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+    ) -> Result {
+        self.bind_qp(qp.clone(), Phase::Connecting)?;
+        // Only now: `QpObj::step` looks for the one, and then for the other.
+        let pair = qp.pair.lock().take();
+        drop(pair);
+        self.start_stream(inner, est, tell)?;
+        inner.hs = Handshake::None;
+        Ok(())
+    }
+
+    /// Connecting end: the other one has answered.
+    pub(in super::super) fn join_attempt(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        est: &Established,
+    ) -> Input<Error> {
+        let unclaimed = |e| Input::Joined {
+            claimed: false,
+            result: Err(e),
+        };
+        let (Some(pair), Handshake::Initiator(machine, _)) = (&inner.pair, &inner.hs) else {
+            return unclaimed(EINVAL);
+        };
+        let ours = pair.wait.lock().hello;
+        let known = Hello::parse(machine.private_data())
+            .is_some_and(|theirs| ours.fits(&theirs) == Fit::Yes && ours.nonce == theirs.nonce);
+        if !known {
+            self.dev.stats.inc(Counter::PairRefused);
+            return unclaimed(errno::eproto());
+        }
+        let Some(qp) = pair.claim() else {
+            return unclaimed(errno::econnaborted());
+        };
+        inner.pair = None;
+        let result = self.join(inner, qp, est, |_| Ok(()));
+        if result.is_ok() {
+            self.dev.stats.inc(Counter::ActiveConnects);
+        }
+        Input::Joined {
+            claimed: true,
+            result,
+        }
+    }
+
+    /// Accepting end: lets the peer of a waiting QP in, and nobody else; `None` if this is not one.
+    pub(in super::super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> Option<Result> {
+        self.leave_listener(inner);
+        let Handshake::Responder(machine) = &inner.hs else {
+            return Some(Err(EINVAL));
+        };
+        let mut frame = [0; MAX_FRAME];
+        let (pair, answer) = self.find_pair(machine)?;
+        let ord = pair.wait.lock().ord;
+        let (len, est) = machine
+            .accept(pair.ird, ord, &answer.emit(), &mut frame)
+            .ok()?;
+        let qp = pair.claim()?;
+        // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks we
+        // are up.
+        let result = self.join(inner, qp, &est, |sock| {
+            mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
+        });
+        if result.is_ok() {
+            self.dev.stats.inc(Counter::PassiveConnects);
+        }
+        Some(result)
+    }
+
+    /// Whom the request is for, and the answer.
+    fn find_pair(&self, machine: &Responder) -> Option<(Arc<Pair>, Hello)> {
+        let stranger = || self.dev.stats.inc(Counter::PairRefused);
+        let Some(theirs) = Hello::parse(machine.private_data()) else {
+            stranger();
+            return None;
+        };
+        // It may not be here yet; then the peer comes again.
+        let qp = self.dev.qps.get(theirs.peer_qpn)?;
+        let pair = qp.pair.lock().clone()?;
+        let (ours, suspicious) = {
+            let wait = pair.wait.lock();
+            (wait.hello, wait.suspicious)
+        };
+        let from = self.sock.peer_addr().ok()?.to_gid();
+        let to = self.sock.local_addr().ok()?.to_gid();
+        let fit = if pair.connects
+            || pair.remote.to_gid() != from
+            || pair.local.to_gid() != to
+            || suspicious.is_some_and(|until| left(until) != 0)
+        {
+            Fit::No
+        } else {
+            let fit = ours.fits(&theirs);
+            if fit == Fit::No {
+                let until = context::jiffies().wrapping_add(msecs_to_jiffies(SUSPICION_MS));
+                pair.wait.lock().suspicious = Some(until);
+            }
+            fit
+        };
+        match fit {
+            Fit::Yes => {}
+            Fit::Unknown => return None,
+            Fit::No => {
+                stranger();
+                return None;
+            }
+        }
+        let answer = Hello {
+            nonce: theirs.nonce,
+            ..ours
+        };
+        Some((pair, answer))
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connecting without a connection manager: what stands behind `modify_qp` to RTR with an address vector.
+//!
+//! A [`Pair`] is a QP's wait for the one other QP that its program named. By a rule that both ends can
+//! compute (`iwarp::cm::pair::connects`) one of them connects and the other one listens, at [`PORT`] of the
+//! address that its source GID is. Neither knows when the other one gets to RTR: the one that connects
+//! tries again until it is let in. Each try is an [`Endpoint`] that has no QP yet; the one that succeeds
+//! gets it and from then on is like any other, except that iw_cm is told nothing, because it knows
+//! nothing of the connection.
+//!
+//! Without a connection manager nobody expects to hear of the end of a connection either. A QP whose
+//! peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
+//!
+//! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a user who
+//! calls it may not bind the port. The lock in a pair is of rank 4 in the table of `driver/mod.rs`. The one
+//! in [`Doors`] is outside of all others there: no endpoint is locked while a listener goes.
+
+mod attempt;
+mod doors;
+mod join;
+
+use self::doors::Door;
+use super::{
+    super::{
+        qp::state::Phase,
+        stats::Counter,
+        DeviceRef,
+        QpObj,
+        QpRef, //
+    },
+    Endpoint,
+    Teardown,
+    MAX_DEPTH, //
+};
+use crate::kapi::{
+    context,
+    errno,
+    net::SockAddr,
+    rdma::QpPath,
+    sync::SpinLockIrq,
+    wq, //
+};
+use iwarp::{
+    cm::pair::{
+        connects,
+        Hello, //
+    },
+    qp::fsm::Event,
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Jiffies,
+        Msecs, //
+    },
+    workqueue::{
+        impl_has_delayed_work,
+        new_delayed_work,
+        DelayedWork,
+        WorkItem, //
+    },
+};
+
+pub(crate) use self::doors::Doors;
+
+/// The TCP port of those who accept. Nobody has registered it, it is none of those that clients are
+/// given, and it is privileged. So is the port of those who connect: a program without rights cannot
+/// pose as the peer at either end.
+const PORT: u16 = 290;
+
+/// How long a pair takes no more requests after one from the right host that did not know the PSNs, which
+/// have 24 bits: too long for guesses, and the peer comes again.
+const SUSPICION_MS: Msecs = 1_000;
+
+/// Pause after the first failure to connect; it doubles up to the last, so that a peer that is late finds
+/// us about as late again at the most.
+const FIRST_PAUSE_MS: Msecs = 1;
+const LAST_PAUSE_MS: Msecs = 500;
+
+/// The least a QP with something to send waits for its peer, whatever `timeout` says, which is meant for
+/// a network of microseconds: a lost SYN costs TCP a second, another one two more.
+const LEAST_MS: u64 = 10_000;
+
+/// The wait of a QP for its peer.
+#[pin_data]
+pub(crate) struct Pair {
+    dev: DeviceRef,
+    qpn: u32,
+    local: SockAddr,
+    remote: SockAddr,
+    tos: u8,
+    connects: bool,
+    ird: u16,
+    #[pin]
+    wait: SpinLockIrq<Wait>,
+    #[pin]
+    work: DelayedWork<Pair>,
+}
+
+struct Wait {
+    /// What we say. The nonce is the one of the try that is under way.
+    hello: Hello,
+    ord: u16,
+    /// When to try next; `None` while a try is under way, or we listen.
+    next: Option<Jiffies>,
+    pause: Msecs,
+    /// How long work requests wait for the peer; for ever, if there is none.
+    patience: Option<Jiffies>,
+    /// When those that wait have waited too long.
+    deadline: Option<Jiffies>,
+    attempt: Option<Arc<Endpoint>>,
+    /// Until when requests are refused unseen.
+    suspicious: Option<Jiffies>,
+    door: Option<Door>,
+    /// It has come to an end, one way or another.
+    over: bool,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Pair { self.work }
+}
+
+impl WorkItem for Pair {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.turn();
+    }
+}
+
+/// Time from now until `end`, 0 if that has passed.
+fn left(end: Jiffies) -> Jiffies {
+    match end.wrapping_sub(context::jiffies()) {
+        left @ 0..=0x7fff_ffff => left,
+        _ => 0,
+    }
+}
+
+fn is_past(end: Option<Jiffies>) -> bool {
+    end.is_some_and(|end| left(end) == 0)
+}
+
+/// A read depth of the attributes. None at all would leave a program that does not care without Reads.
+fn depth(asked: Option<u8>) -> u16 {
+    asked.map_or(MAX_DEPTH, |depth| u16::from(depth).clamp(1, MAX_DEPTH))
+}
+
+/// 4.096 us times 2 to the power of `timeout`, a first time and for every retry.
+fn patience(path: &QpPath) -> Option<Jiffies> {
+    let exponent = path.timeout.unwrap_or(0) & 31;
+    if exponent == 0 {
+        return None;
+    }
+    let once = (4096u64 << exponent) / 1_000_000;
+    let tries = u64::from(path.retry_cnt.unwrap_or(0) & 7) + 1;
+    let ms = once.saturating_mul(tries).max(LEAST_MS);
+    Some(msecs_to_jiffies(Msecs::try_from(ms).unwrap_or(Msecs::MAX)))
+}
+
+impl Pair {
+    /// The wait of `qp` for the peer that `path` names; [`Self::begin`] begins it.
+    pub(crate) fn new(qp: &QpObj, path: &QpPath) -> Result<Arc<Self>> {
+        let av = path.av.ok_or(EINVAL)?;
+        let qpn = qp.qp_num();
+        let peer_qpn = path.dest_qpn.ok_or(EINVAL)?;
+        let rq_psn = path.rq_psn.ok_or(EINVAL)?;
+        // GID 0 is not an address.
+        if av.sgid_index == 0 {
+            return Err(EINVAL);
+        }
+        let scope = qp.dev.netdev.ifindex();
+        let local = SockAddr::from_gid(av.sgid, 0, scope);
+        let remote = SockAddr::from_gid(av.dgid, PORT, scope);
+        if local.family() != remote.family() || remote.is_any() {
+            return Err(EINVAL);
+        }
+        let connects = connects((&av.sgid, qpn), (&av.dgid, peer_qpn)).ok_or(EINVAL)?;
+        let wait = Wait {
+            hello: Hello {
+                qpn,
+                peer_qpn,
+                rq_psn,
+                sq_psn: None,
+                nonce: 0,
+            },
+            ord: MAX_DEPTH,
+            next: Some(context::jiffies()),
+            pause: FIRST_PAUSE_MS,
+            patience: None,
+            deadline: None,
+            attempt: None,
+            suspicious: None,
+            door: None,
+            over: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                dev: qp.dev.clone(),
+                qpn,
+                local,
+                remote,
+                tos: av.traffic_class,
+                connects,
+                ird: depth(path.max_dest_rd_atomic),
+                wait <- ranked_spinlock!(Rank::Pair, wait),
+                work <- new_delayed_work!("siw_pair_work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// RTR: the peer may come, or is looked for.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        self.arm(&self.wait.lock());
+    }
+
+    /// RTS: work requests may be posted.
+    pub(crate) fn rts(self: &Arc<Self>, path: &QpPath) {
+        let mut wait = self.wait.lock();
+        wait.hello.sq_psn = path.sq_psn;
+        wait.ord = depth(path.max_rd_atomic);
+        wait.patience = patience(path);
+        self.hurry(&mut wait);
+    }
+
+    /// Work requests wait: from now on the time counts. Any context.
+    pub(crate) fn posted(self: &Arc<Self>) {
+        let mut wait = self.wait.lock();
+        if let (None, Some(patience)) = (wait.deadline, wait.patience) {
+            wait.deadline = Some(context::jiffies().wrapping_add(patience));
+            self.hurry(&mut wait);
+        }
+    }
+
+    /// Ends the wait. The QP is the caller's business.
+    pub(crate) fn cancel(self: &Arc<Self>) {
+        if let Some(Some(attempt)) = self.end() {
+            attempt.request_teardown(Teardown::Abort(errno::econnaborted()));
+        }
+    }
+
+    /// As [`Self::cancel`]; when it returns nothing of this does anything with the QP. Sleeps.
+    pub(crate) fn cancel_sync(self: &Arc<Self>) {
+        self.cancel();
+        wq::cancel_delayed_sync::<_, 0>(self);
+        let door = self.wait.lock().door.take();
+        drop(door);
+    }
+
+    /// Ends the wait, and gives the last try; `None` if it has ended before. It is for whoever ends it to
+    /// say what becomes of the QP. Any context.
+    fn end(self: &Arc<Self>) -> Option<Option<Arc<Endpoint>>> {
+        let mut wait = self.wait.lock();
+        if wait.over {
+            return None;
+        }
+        wait.over = true;
+        let attempt = wait.attempt.take();
+        let listened = wait.door.is_some();
+        drop(wait);
+        wq::cancel_delayed::<_, 0>(self);
+        if listened {
+            // The work lets go of the listener.
+            self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), 0);
+        }
+        Some(attempt)
+    }
+
+    /// Has the work run when it is next to do something.
+    fn arm(self: &Arc<Self>, wait: &Wait) {
+        let times = [wait.next, wait.deadline];
+        let next = times.into_iter().flatten().map(left).min();
+        if let (Some(delay), false) = (next, wait.over) {
+            self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
+        }
+    }
+
+    /// There is more reason to try now than there was.
+    fn hurry(self: &Arc<Self>, wait: &mut Wait) {
+        wait.pause = FIRST_PAUSE_MS;
+        if wait.next.is_some() {
+            wait.next = Some(context::jiffies());
+        }
+        self.arm(wait);
+    }
+
+    /// A try has failed.
+    pub(super) fn retry(self: &Arc<Self>) {
+        let mut wait = self.wait.lock();
+        let pause = wait.pause;
+        wait.pause = pause.saturating_mul(2).min(LAST_PAUSE_MS);
+        wait.next = Some(context::jiffies().wrapping_add(msecs_to_jiffies(pause)));
+        self.arm(&wait);
+        let attempt = wait.attempt.take();
+        drop(wait);
+        drop(attempt);
+    }
+
+    fn turn(self: &Arc<Self>) {
+        let mut wait = self.wait.lock();
+        if wait.over {
+            let door = wait.door.take();
+            drop(wait);
+            drop(door);
+            return;
+        }
+        if is_past(wait.deadline) {
+            drop(wait);
+            self.give_up();
+            return;
+        }
+        let due = is_past(wait.next);
+        if due {
+            wait.next = None;
+        }
+        self.arm(&wait);
+        drop(wait);
+        if due {
+            let result = if self.connects {
+                self.connect()
+            } else {
+                self.listen()
+            };
+            if result.is_err() {
+                self.retry();
+            }
+        }
+    }
+
+    /// The peer has not come in time.
+    fn give_up(self: &Arc<Self>) {
+        let Some(attempt) = self.end() else { return };
+        if let Some(attempt) = attempt {
+            attempt.request_teardown(Teardown::Abort(ETIMEDOUT));
+        }
+        self.dev.stats.inc(Counter::ConnectFailures);
+        if let Some(qp) = self.qp() {
+            qp.unreachable();
+        }
+    }
+
+    /// The QP, as long as it waits with this.
+    fn qp(self: &Arc<Self>) -> Option<QpRef> {
+        let qp = self.dev.qps.get(self.qpn)?;
+        let ours = qp
+            .pair
+            .lock()
+            .as_ref()
+            .is_some_and(|pair| Arc::ptr_eq(pair, self));
+        ours.then_some(qp)
+    }
+
+    /// Listens for the peer.
+    fn listen(self: &Arc<Self>) -> Result {
+        let door = Door::open(&self.dev, self.local.with_port(PORT), self.remote.to_gid())?;
+        // Whoever ends the wait now, and finds no door, does not run us again.
+        let mut wait = self.wait.lock();
+        let unused = if wait.over {
+            Some(door)
+        } else {
+            wait.door.replace(door)
+        };
+        drop(wait);
+        drop(unused);
+        Ok(())
+    }
+
+    /// Takes the QP out of the wait: it has its stream, or is about to.
+    fn claim(self: &Arc<Self>) -> Option<QpRef> {
+        let qp = self.qp()?;
+        self.end()?;
+        Some(qp)
+    }
+}
+
+impl QpObj {
+    /// RTR with an address vector.
+    pub(crate) fn expect_peer(&self, path: &QpPath) -> Result<Arc<Pair>> {
+        if !self.dev.params.lock().pairs {
+            return Err(errno::eopnotsupp());
+        }
+        let new = Pair::new(self, path)?;
+        let mut slot = self.pair.lock();
+        let connected = self.link.lock().is_some() || self.phase() != Phase::Idle;
+        if slot.is_some() || connected {
+            // It is dropped after the lock.
+            return Err(EINVAL);
+        }
+        self.strict.store(true, Relaxed);
+        *slot = Some(new.clone());
+        Ok(new)
+    }
+
+    /// The peer cannot be reached, or is gone: the first work request says so. Sleeps.
+    fn unreachable(&self) {
+        self.peer_gone();
+        // Any outcome will do: the QP may have been ended by others.
+        let _ = self.step(Event::LlpLost);
+        self.advance(Phase::Terminating);
+        self.abandon();
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an endpoint has its host do.
+
+use super::{
+    Cause,
+    Teardown, //
+};
+use crate::{
+    error::TermCode,
+    mpa::Established,
+    qp::fsm::Event, //
+};
+
+/// What a state may last, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deadline {
+    /// Time for the TCP connection to come up. TCP's own limit is beyond two minutes.
+    Connect,
+    /// Time for the MPA reply, which includes what the peer's application takes to accept.
+    Reply,
+    /// Time for the MPA request on a new connection.
+    Request,
+    /// None: a listener needs the place.
+    Evict,
+    /// Pause before a request is offered again to a consumer whose backlog is full.
+    Retry,
+    /// Time for the consumer to answer a request. It may never: the core drops a request without a
+    /// word if the listener goes first.
+    Accept,
+    /// Time for the first FPDU when an RTR message was agreed.
+    Rtr,
+    /// How long a responder is silent at the most when no RTR message was agreed.
+    ///
+    /// RFC 5044 7.1.2 wants it silent until the first FPDU, but then a program whose accepting side
+    /// speaks first waits for ever, and most programs know nothing of that rule. By now the
+    /// initiator has read our reply and is no longer in the state that the rule protects.
+    Hold,
+    /// How long what TCP has acknowledged may take to be placed before the peer's FIN is acted
+    /// upon.
+    Settle,
+    /// How long the peer has to take what was under way before a Terminate.
+    Terminate,
+    /// How long a graceful end waits for the peer to acknowledge all.
+    Graceful,
+    /// How long a Terminate, or what was sent before a local end, may take to arrive.
+    Brief,
+    /// How long a QP without a connection manager sends in vain before it learns that its peer is
+    /// gone: about what the attributes of most programs are for InfiniBand. A program may be done
+    /// meanwhile with what its peer has sent on other queue pairs, like `ibv_srq_pingpong`, which
+    /// sends more than it waits for.
+    Vain,
+}
+
+impl Deadline {
+    /// Milliseconds from when it is set.
+    pub const fn ms(self) -> u32 {
+        match self {
+            Self::Connect | Self::Reply | Self::Request | Self::Rtr => 10_000,
+            Self::Evict => 0,
+            Self::Retry => 50,
+            Self::Accept => 60_000,
+            Self::Hold => 100,
+            Self::Settle | Self::Graceful => 5_000,
+            Self::Terminate | Self::Vain => 500,
+            Self::Brief => 1_000,
+        }
+    }
+}
+
+/// What becomes of the deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Timer {
+    /// It stays, if there is one.
+    Keep,
+    /// There is a new one, from now.
+    Set(Deadline),
+    /// There is none any more.
+    Stop,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Count {
+    /// A handshake given up for time.
+    Timeout,
+    /// A rejection by the peer.
+    Reject,
+    /// A connection reset.
+    Abort,
+    /// An orderly close given up for time.
+    DrainTimeout,
+}
+
+/// How the socket ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// It has ended, or all that is left to do for TCP is to wait.
+    Drained,
+    /// All we sent is acknowledged, except the FIN that is still to go.
+    Fin,
+    /// With an RST.
+    Reset,
+}
+
+/// The last event the consumer has to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owed {
+    /// None: the consumer does not know of this connection, or has been told all.
+    Nothing,
+    /// CONNECT_REPLY, with an error.
+    Reply,
+    /// CLOSE.
+    Close,
+    /// A pair learns that its attempt has failed, and makes another one.
+    Retry,
+}
+
+/// What the host does next. After each, except [`Self::Wait`], [`Self::WaitFor`], [`Self::EndHold`],
+/// [`Self::Decline`], [`Self::Drop`] and [`Self::Finish`], it calls the machine again: with the
+/// outcome, or if there is none with [`super::Input::Look`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing, until something changes or the deadline passes.
+    Wait,
+    /// As `Wait`, but for so many milliseconds at the most.
+    WaitFor(u32),
+    /// Look again at once.
+    Look,
+    /// Accept or Reject came too late, or twice: it fails, and nothing else happens.
+    Decline,
+    /// The connection has not begun. Close the socket and report nothing.
+    Drop,
+
+    /// Send the MPA request.
+    SendRequest,
+    /// TCP could not connect: find out why.
+    ReadError,
+    /// Read what has come of the MPA reply.
+    ReadReply,
+    /// Send this Terminate as the first and only FPDU, if a stream was agreed (RFC 6581 9.1, 9.2).
+    SendTerminate(TermCode),
+    /// Hand the stream to the QP.
+    Start(Established),
+    /// End the wait of the pair whose attempt this is, if the reply is its peer's, and hand the
+    /// stream to its QP.
+    Join(Established),
+    /// CONNECT_REPLY without an error.
+    ReportConnected,
+    /// Read what has come of the MPA request.
+    ReadRequest,
+    /// CONNECT_REQUEST.
+    Offer,
+    /// Find the pair that waits for this peer, hand the stream to its QP and send the reply.
+    Meet,
+    /// Hand the stream to the consumer's QP, send the reply, report ESTABLISHED.
+    Answer,
+    /// Send a rejecting reply.
+    Refuse,
+    /// The QP need not be silent any more.
+    EndHold,
+
+    /// The stream has come to its end: have the QP take what has come. If `late`, now, even if a
+    /// datamover was to do it.
+    Settle {
+        /// The deadline has passed.
+        late: bool,
+    },
+    /// The QP learns of the end of the stream. The end of the connection is asked for.
+    StreamOver {
+        /// For the QP's state machine.
+        event: Event,
+        /// To be noted.
+        how: Teardown,
+    },
+    /// Close the socket, in this way, and leave the QP as it is.
+    LeaveAlone(End),
+    /// Teardown begins: when this is done the QP neither places nor sends anything.
+    Quiesce(Teardown),
+    /// Put the Terminate that is due behind what was being sent.
+    BeginTerminate,
+    /// Give TCP what it takes of that.
+    PushTerminate,
+    /// Shut down the sending direction.
+    SendFin,
+    /// Find out whether there are bytes of the peer that nobody has taken.
+    Peek,
+    /// The last one: close the socket, flush the QP, report the end.
+    Finish {
+        /// How the socket ends.
+        end: End,
+        /// What to report. The status is in [`super::Notes`].
+        owed: Owed,
+    },
+}
+
+/// What the host does, in the order of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<E> {
+    /// A reason of failure, for [`super::Notes::note`].
+    pub note: Option<Cause<E>>,
+    /// What to count.
+    pub count: Option<Count>,
+    /// What becomes of the deadline.
+    pub timer: Timer,
+    /// What to do.
+    pub action: Action,
+}
+
+impl<E> From<Action> for Step<E> {
+    fn from(action: Action) -> Self {
+        Self {
+            note: None,
+            count: None,
+            timer: Timer::Keep,
+            action,
+        }
+    }
+}
