@@ -140,7 +140,7 @@ impl Endpoint {
                 Action::ReportConnected.into()
             }
             (State::AwaitReply, Input::Started(Err(e))) => self.fail(Cause::Host(e)),
-            (State::AwaitReply, Input::Joined { claimed, result }) => {
+            (State::AwaitReply, Input::Joined { claimed, result }) if self.paired => {
                 if claimed {
                     self.owed = Owed::Nothing;
                 }
@@ -300,7 +300,10 @@ impl Endpoint {
 
     fn offered<E>(&mut self, result: Result<(), E>) -> Step<E> {
         match result {
-            Ok(()) => self.enter(State::Offered, Deadline::Accept),
+            Ok(()) => {
+                self.offers = 0;
+                self.enter(State::Offered, Deadline::Accept)
+            }
             // More requests are on their way to the application than it gave as backlog.
             Err(_) if self.offers < MAX_OFFERS => {
                 self.offers = self.offers.saturating_add(1);

@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The endpoint machine alone: every input in every state, and every order of what can happen to a
+//! connection, its consumer and its host.
+//!
+//! [`World`] is the machine, a TCP connection and a host that performs actions with any outcome
+//! they may have. Between two of its moves anything else may happen: FIN, reset, requests to end
+//! the connection, time. The explorer tries all orders.
+
+use iwarp::cm::{
+    Action, Cause, Deadline, End, Endpoint, Facts, Input, Notes, Owed, Pushed, Read, Side, State,
+    Step, Tcp, Teardown, Timer,
+};
+use iwarp::error::MpaError;
+use iwarp::mpa::{
+    Config, Established, Initiator, PeerDepth, Reply, Request, Responder, Revision, Rtr, RtrSet,
+    MAX_FRAME,
+};
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
+
+/// So often a consumer does not take an offer. More would only be more of the same, see
+/// [`offers_end`]; after an eviction the next one is the last.
+const OFFERS: u32 = 2;
+
+/// An error of the host.
+const HOST: u8 = 1;
+/// The one of an abort.
+const ABORT: u8 = 2;
+
+const TCP: [Tcp; 6] = [
+    Tcp::Opening,
+    Tcp::Established,
+    Tcp::PeerClosed,
+    Tcp::Closing,
+    Tcp::FinAcked,
+    Tcp::Over,
+];
+const HOW: [Teardown; 4] = [
+    Teardown::Graceful,
+    Teardown::Local,
+    Teardown::Terminate,
+    Teardown::Abort(()),
+];
+const KINDS: [(Side, bool); 4] = [
+    (Side::Active, false),
+    (Side::Passive, false),
+    (Side::Active, true),
+    (Side::Passive, true),
+];
+
+/// A request, and what both sides take from it, with or without an RTR message.
+fn negotiated(rtr: bool) -> (Request, Established) {
+    let config = Config {
+        revision: Revision::Two,
+        crc: true,
+        large_fpdus: false,
+        ird: 4,
+        ord: 4,
+        max_ird: 8,
+        max_ord: 8,
+        rtr: if rtr { RtrSet::ALL } else { RtrSet::NONE },
+    };
+    let (mut frame, mut reply) = ([0; MAX_FRAME], [0; MAX_FRAME]);
+    let len = Initiator::new(config).request(&[], &mut frame).unwrap();
+    let mut responder = Responder::new(config);
+    let mut at = 0;
+    loop {
+        let take = responder.need();
+        let got = responder.feed(&frame[at..at + take]).unwrap();
+        at += take;
+        if let Some(request) = got {
+            assert_eq!(at, len);
+            let (_, est) = responder.accept(4, 4, &[], &mut reply).unwrap();
+            return (request, est);
+        }
+    }
+}
+
+/// What may come of `action`.
+fn outcomes(action: Action) -> Vec<Input<u8>> {
+    let results = |f: fn(Result<(), u8>) -> Input<u8>| vec![f(Ok(())), f(Err(HOST))];
+    let bools = |f: fn(bool) -> Input<u8>| vec![f(true), f(false)];
+    let (request, est) = negotiated(false);
+    match action {
+        Action::Wait
+        | Action::WaitFor(_)
+        | Action::Decline
+        | Action::Drop
+        | Action::EndHold
+        | Action::Finish { .. } => vec![],
+        Action::Look | Action::StreamOver { .. } | Action::LeaveAlone(_) => vec![Input::Look],
+        Action::SendRequest => results(Input::RequestSent),
+        Action::ReadError => vec![Input::SocketError(HOST)],
+        Action::ReadReply => vec![
+            Input::Reply(Read::Pending),
+            Input::Reply(Read::End(HOST)),
+            Input::Reply(Read::Bad(MpaError::Key)),
+            Input::Reply(Read::Bad(MpaError::InsufficientIrd)),
+            Input::Reply(Read::Whole(Reply::Rejected(PeerDepth::default()))),
+            Input::Reply(Read::Whole(Reply::Accepted(Established {
+                hold_tx: false,
+                ..est
+            }))),
+        ],
+        Action::SendTerminate(_) => bools(Input::TerminateSent),
+        Action::Start(_) => results(Input::Started),
+        Action::Join(_) => [(true, Ok(())), (true, Err(HOST)), (false, Err(HOST))]
+            .map(|(claimed, result)| Input::Joined { claimed, result })
+            .to_vec(),
+        Action::ReportConnected => results(Input::Reported),
+        Action::ReadRequest => vec![
+            Input::Request(Read::Pending),
+            Input::Request(Read::End(HOST)),
+            Input::Request(Read::Bad(MpaError::Key)),
+            Input::Request(Read::Whole(request)),
+        ],
+        Action::Offer => results(Input::Offered),
+        Action::Meet => vec![
+            Input::Met(None),
+            Input::Met(Some(Ok(()))),
+            Input::Met(Some(Err(HOST))),
+        ],
+        Action::Answer => vec![
+            Input::Answered(Ok(est)),
+            Input::Answered(Ok(negotiated(true).1)),
+            Input::Answered(Err(HOST)),
+        ],
+        Action::Refuse => results(Input::Refused),
+        Action::Settle { late } => [true, false]
+            .map(|unread| Input::Settled { late, unread })
+            .to_vec(),
+        Action::Quiesce(how) => [true, false]
+            .map(|unsent| Input::Quiesced { how, unsent })
+            .to_vec(),
+        Action::BeginTerminate => bools(Input::TerminateReady),
+        Action::PushTerminate => [
+            Pushed::Sent,
+            Pushed::NoSpace,
+            Pushed::NoMemory,
+            Pushed::Lost,
+        ]
+        .map(Input::Pushed)
+        .to_vec(),
+        Action::SendFin => bools(Input::FinSent),
+        Action::Peek => bools(Input::Unread),
+    }
+}
+
+/// All there are, as far as they differ to the machine.
+fn inputs() -> Vec<Input<u8>> {
+    let est = negotiated(true).1;
+    let mut all = vec![
+        Input::Begun(Ok(())),
+        Input::Begun(Err(HOST)),
+        Input::Evict,
+        Input::Accept,
+        Input::Reject,
+    ];
+    let mut actions = vec![
+        Action::Look,
+        Action::SendRequest,
+        Action::ReadError,
+        Action::ReadReply,
+        Action::Start(est),
+        Action::Join(est),
+        Action::ReportConnected,
+        Action::ReadRequest,
+        Action::Offer,
+        Action::Meet,
+        Action::Answer,
+        Action::Refuse,
+        Action::BeginTerminate,
+        Action::PushTerminate,
+        Action::SendFin,
+        Action::Peek,
+        Action::Settle { late: true },
+        Action::Settle { late: false },
+    ];
+    actions.extend(HOW.map(Action::Quiesce));
+    all.extend(actions.into_iter().flat_map(outcomes));
+    all.extend([true, false].map(Input::TerminateSent));
+    all
+}
+
+fn all_facts() -> Vec<Facts> {
+    let asked = [None]
+        .into_iter()
+        .chain(HOW.map(Some))
+        .collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for tcp in TCP {
+        for &asked in &asked {
+            for bits in 0..16 {
+                all.push(Facts {
+                    tcp,
+                    asked,
+                    expired: bits & 1 != 0,
+                    first_fpdu: bits & 2 != 0,
+                    listening: bits & 4 != 0,
+                    vain: bits & 8 != 0,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Whatever the host says, sensible or not: nothing panics, and the end is the end.
+#[test]
+fn total() {
+    let (facts, inputs) = (all_facts(), inputs());
+    for (side, paired) in KINDS {
+        let first = Endpoint::new(side, paired);
+        let (mut seen, mut todo) = (HashSet::from([first]), vec![(first, 0)]);
+        while let Some((before, refused)) = todo.pop() {
+            for facts in &facts {
+                for input in &inputs {
+                    let refused = match input {
+                        Input::Offered(Err(_)) if refused == OFFERS => continue,
+                        Input::Offered(Err(_)) => refused + 1,
+                        Input::Evict => 0,
+                        _ => refused,
+                    };
+                    let mut fsm = before;
+                    let step = fsm.step(*facts, *input);
+                    if before.state() == State::Closed {
+                        assert_eq!(fsm, before);
+                        assert_eq!(step.timer, Timer::Keep);
+                        assert!(matches!(step.action, Action::Wait | Action::Decline));
+                    }
+                    let set = match step.timer {
+                        Timer::Keep => before.deadline(),
+                        Timer::Set(deadline) => Some(deadline),
+                        Timer::Stop => None,
+                    };
+                    assert_eq!(set, fsm.deadline(), "{before:?} {facts:?} {input:?}");
+                    if let Action::Finish { owed, .. } = step.action {
+                        assert_eq!((fsm.state(), fsm.owed()), (State::Closed, Owed::Nothing));
+                        let claimed = matches!(input, Input::Joined { claimed: true, .. });
+                        let wanted = if claimed { Owed::Nothing } else { before.owed() };
+                        assert_eq!(owed, wanted, "{before:?} {input:?}");
+                    }
+                    if seen.insert(fsm) {
+                        todo.push((fsm, refused));
+                    }
+                }
+            }
+        }
+        let states: HashSet<_> = seen.iter().map(|fsm| fsm.state()).collect();
+        let all = if side == Side::Active { 8 } else { 9 };
+        assert!(states.len() >= all, "{states:?}");
+    }
+}
+
+/// What the consumer has heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Heard {
+    request: bool,
+    answered: bool,
+    established: bool,
+    connected: bool,
+    /// The last event, whichever it is.
+    last: Option<Last>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Last {
+    Nothing,
+    Failed,
+    Closed,
+    Retry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct World {
+    side: Side,
+    paired: bool,
+    fsm: Endpoint,
+    /// The host is about to do that.
+    pending: Option<Action>,
+    tcp: Tcp,
+    notes: Notes<u8>,
+    deadline: Option<Deadline>,
+    expired: bool,
+    first_fpdu: bool,
+    listening: bool,
+    /// A QP has the stream; it has agreed to await an RTR; it may send.
+    stream: bool,
+    rtr: bool,
+    held: bool,
+    quiet: bool,
+    claimed: bool,
+    /// Offers the consumer has not taken.
+    refused: u32,
+    heard: Heard,
+    begun: bool,
+}
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, hash: &mut H) {
+        (self.fsm, self.tcp, self.notes, self.expired, self.heard).hash(hash);
+        (self.first_fpdu, self.listening, self.stream, self.held).hash(hash);
+        self.pending.as_ref().map(discriminant).hash(hash);
+    }
+}
+
+impl World {
+    fn new(side: Side, paired: bool) -> Self {
+        let tcp = match side {
+            Side::Active => Tcp::Opening,
+            Side::Passive => Tcp::Established,
+        };
+        Self {
+            side,
+            paired,
+            fsm: Endpoint::new(side, paired),
+            pending: None,
+            tcp,
+            notes: Notes::new(),
+            deadline: None,
+            expired: false,
+            first_fpdu: false,
+            listening: side == Side::Passive,
+            stream: false,
+            rtr: false,
+            held: false,
+            quiet: false,
+            claimed: false,
+            refused: 0,
+            heard: Heard::default(),
+            begun: false,
+        }
+    }
+
+    /// One call of the machine.
+    fn input(mut self, input: Input<u8>) -> Self {
+        let facts = Facts {
+            tcp: self.tcp,
+            asked: self.notes.asked(),
+            expired: self.expired && self.deadline.is_some(),
+            first_fpdu: self.first_fpdu,
+            listening: self.listening,
+            vain: self.notes.vain(),
+        };
+        let Step {
+            note,
+            timer,
+            action,
+            ..
+        } = self.fsm.step(facts, input);
+        if let Some(cause) = note {
+            self.notes.note(cause);
+        }
+        match timer {
+            Timer::Keep => {}
+            Timer::Set(deadline) => (self.deadline, self.expired) = (Some(deadline), false),
+            Timer::Stop => (self.deadline, self.expired) = (None, false),
+        }
+        if (input, action) == (Input::Look, Action::Wait) {
+            match self.fsm.state() {
+                State::Up => assert_eq!(facts.tcp, Tcp::Established, "the end is not seen"),
+                State::Alone if facts.vain => {
+                    assert!(self.deadline.is_some(), "sends in vain for ever");
+                }
+                _ => {}
+            }
+        }
+        self.pending = Some(action);
+        self
+    }
+
+    /// Performs the pending action; the world for each of its outcomes.
+    fn perform(mut self, action: Action) -> Vec<Self> {
+        self.pending = None;
+        assert_eq!(self.deadline, self.fsm.deadline());
+        assert!(self.heard.last.is_none(), "{action:?} after the end");
+        match action {
+            Action::Wait | Action::WaitFor(_) => self.rest(),
+            Action::Drop => {
+                assert_eq!(self.fsm.owed(), Owed::Nothing);
+                self.heard.last = Some(Last::Nothing);
+            }
+            Action::EndHold => {
+                assert!(self.held, "nobody is held");
+                assert!(!self.rtr || self.first_fpdu, "the RTR is not awaited");
+                self.held = false;
+                self.rest();
+            }
+            Action::Answer | Action::Refuse if !self.paired => {
+                assert!(self.heard.request && !self.heard.answered);
+                self.heard.answered = true;
+            }
+            Action::ReportConnected => {
+                assert!(self.stream && !self.heard.connected && !self.paired);
+            }
+            Action::Offer => assert!(!self.heard.request),
+            Action::Start(_) | Action::Join(_) | Action::Meet => assert!(!self.stream),
+            Action::Settle { .. } => assert!(self.stream && !self.quiet),
+            Action::Quiesce(_) => {
+                assert!(self.stream);
+                self.quiet = true;
+            }
+            Action::StreamOver { how, .. } => {
+                assert!(!self.paired && self.tcp != Tcp::Established);
+                self.notes.ask(how);
+            }
+            Action::LeaveAlone(end) => {
+                assert!(self.paired && self.stream);
+                self.close(end);
+                self.quiet = true;
+            }
+            Action::BeginTerminate | Action::PushTerminate => assert!(self.quiet),
+            Action::SendFin => assert!(self.quiet || !self.stream),
+            Action::Finish { end, owed } => {
+                self.close(end);
+                self.finish(owed);
+            }
+            _ => {}
+        }
+        let outcomes = outcomes(action);
+        if outcomes.is_empty() {
+            return vec![self];
+        }
+        outcomes
+            .into_iter()
+            .filter_map(|input| self.outcome(input))
+            .collect()
+    }
+
+    /// What `input`, the outcome of an action, has done to the world; `None` if it cannot be.
+    fn outcome(mut self, input: Input<u8>) -> Option<Self> {
+        match input {
+            Input::Started(Ok(())) => self.stream = true,
+            Input::Joined { claimed, result } => {
+                (self.claimed, self.stream) = (claimed, result.is_ok());
+            }
+            Input::Met(Some(result)) => {
+                (self.stream, self.held, self.rtr) = (result.is_ok(), true, true);
+            }
+            Input::Answered(Ok(est)) => {
+                (self.stream, self.held) = (true, true);
+                self.rtr = est.rtr != Rtr::None;
+                self.heard.established = true;
+            }
+            Input::Reported(Ok(())) => self.heard.connected = true,
+            Input::Offered(Ok(())) => self.heard.request = true,
+            Input::Offered(Err(_)) if self.refused == OFFERS => return None,
+            Input::Offered(Err(_)) => self.refused += 1,
+            // It takes no more when the time is over: all else would be for ever.
+            Input::Settled {
+                late: false,
+                unread: true,
+            } if self.tcp == Tcp::Over => return None,
+            Input::FinSent(sent) => match (self.tcp.is_open(), sent) {
+                (true, true) => self.tcp = Tcp::Closing,
+                (false, true) => return None,
+                _ => {}
+            },
+            _ => {}
+        }
+        Some(self.input(input))
+    }
+
+    /// The host has nothing to do until something happens.
+    fn rest(&self) {
+        let state = self.fsm.state();
+        let waits_for_peer = !matches!(
+            state,
+            State::New | State::Up | State::Alone | State::Closed
+        );
+        let held = self.held && !self.first_fpdu && state == State::Up;
+        if waits_for_peer || held {
+            assert!(self.deadline.is_some(), "no deadline: {self:?}");
+        }
+        assert!(!self.expired || state == State::Up || self.deadline.is_some());
+    }
+
+    fn close(&mut self, end: End) {
+        if end == End::Reset {
+            self.tcp = Tcp::Over;
+        }
+    }
+
+    /// The last event, of which there is one if the consumer knows of the connection.
+    fn finish(&mut self, owed: Owed) {
+        let heard = self.heard;
+        let last = match owed {
+            Owed::Nothing => Last::Nothing,
+            Owed::Reply => Last::Failed,
+            Owed::Close => Last::Closed,
+            Owed::Retry => Last::Retry,
+        };
+        let wanted = match (self.side, self.paired) {
+            (Side::Active, true) if self.claimed => Last::Nothing,
+            (Side::Active, true) => Last::Retry,
+            (Side::Active, false) if heard.connected => Last::Closed,
+            (Side::Active, false) => Last::Failed,
+            (Side::Passive, _) if heard.established => Last::Closed,
+            (Side::Passive, _) => Last::Nothing,
+        };
+        assert_eq!(last, wanted, "{self:?}");
+        if last == Last::Failed {
+            assert!(self.notes.status().is_err(), "a failure without a reason");
+        }
+        if heard.answered && !heard.established {
+            assert_eq!(last, Last::Nothing);
+        }
+        self.heard.last = Some(last);
+    }
+
+    /// All that can happen next.
+    fn moves(self) -> Vec<Self> {
+        if !self.begun {
+            return [Ok(()), Err(HOST)]
+                .map(|result| Self { begun: true, ..self }.input(Input::Begun(result)))
+                .to_vec();
+        }
+        if self.heard.last.is_some() {
+            return self.after_the_end();
+        }
+        let mut next = self.environment();
+        match self.pending {
+            Some(action) => next.extend(self.perform(action)),
+            None => {
+                next.push(self.input(Input::Look));
+                if self.side == Side::Passive {
+                    let inputs = [Input::Accept, Input::Reject];
+                    next.extend(inputs.map(|input| self.input(input)));
+                    next.push(Self { refused: 0, ..self }.input(Input::Evict));
+                }
+            }
+        }
+        next
+    }
+
+    /// What others do, at any time.
+    fn environment(&self) -> Vec<Self> {
+        let mut next = Vec::new();
+        let tcp: &[Tcp] = match self.tcp {
+            Tcp::Opening => &[Tcp::Established, Tcp::Over],
+            Tcp::Established => &[Tcp::PeerClosed, Tcp::Over],
+            Tcp::Closing => &[Tcp::FinAcked, Tcp::Over],
+            Tcp::PeerClosed | Tcp::FinAcked => &[Tcp::Over],
+            Tcp::Over => &[],
+        };
+        next.extend(tcp.iter().map(|&tcp| Self { tcp, ..*self }));
+        for how in [
+            Teardown::Graceful,
+            Teardown::Local,
+            Teardown::Terminate,
+            Teardown::Abort(ABORT),
+        ] {
+            let mut other = *self;
+            other.notes.raise(how);
+            next.push(other);
+        }
+        if self.deadline.is_some() {
+            next.push(Self { expired: true, ..*self });
+        }
+        if self.stream && !self.quiet {
+            next.push(Self { first_fpdu: true, ..*self });
+        }
+        next.push(Self { listening: false, ..*self });
+        if self.fsm.state() == State::Alone {
+            let mut other = *self;
+            other.notes.send_in_vain();
+            next.push(other);
+        }
+        next
+    }
+
+    /// Late calls do nothing, except that late answers fail.
+    fn after_the_end(self) -> Vec<Self> {
+        assert_eq!(self.fsm.state(), State::Closed);
+        assert_eq!(self.deadline, None);
+        for input in [Input::Look, Input::Evict, Input::Accept, Input::Reject] {
+            let late = matches!(input, Input::Accept | Input::Reject);
+            let wanted = if late { Action::Decline } else { Action::Wait };
+            let after = self.input(input);
+            assert_eq!((after.fsm, after.pending), (self.fsm, Some(wanted)));
+        }
+        vec![]
+    }
+
+    /// Nothing comes any more except time. All ends, or the connection is one that may stay.
+    fn left_to_time(mut self) {
+        if self.pending.is_none() && self.heard.last.is_none() {
+            self = self.input(Input::Look);
+        }
+        for _ in 0..1_000 {
+            if self.heard.last.is_some() {
+                return;
+            }
+            let Some(action) = self.pending else {
+                let stays = matches!(self.fsm.state(), State::Up | State::Alone);
+                if self.deadline.is_none() {
+                    assert!(stays && self.notes.asked().is_none(), "stuck: {self:?}");
+                    return;
+                }
+                self.expired = true;
+                self = self.input(Input::Look);
+                continue;
+            };
+            // The outcome in which least happens.
+            let quiet = |world: &Self| match world.pending {
+                None | Some(Action::Wait | Action::WaitFor(_)) => 0,
+                Some(Action::Look) => 1,
+                _ => 2,
+            };
+            self = self.perform(action).into_iter().min_by_key(quiet).unwrap();
+        }
+        panic!("for ever: {self:?}");
+    }
+}
+
+/// In every order of events: one last event, none after it, a deadline wherever the peer is waited
+/// for, and an end.
+#[test]
+fn every_order() {
+    for (side, paired) in KINDS {
+        let first = World::new(side, paired);
+        let (mut seen, mut todo) = (HashSet::from([first]), vec![first]);
+        let mut ends = HashSet::new();
+        while let Some(world) = todo.pop() {
+            ends.extend(world.heard.last);
+            if world.begun && world.pending.is_none() {
+                world.left_to_time();
+                let mut wanted = world;
+                wanted.notes.raise(Teardown::Local);
+                wanted.left_to_time();
+            }
+            for next in world.moves() {
+                if seen.insert(next) {
+                    todo.push(next);
+                }
+            }
+        }
+        let wanted: &[Last] = match (side, paired) {
+            (Side::Active, false) => &[Last::Nothing, Last::Failed, Last::Closed],
+            (Side::Active, true) => &[Last::Nothing, Last::Retry],
+            (Side::Passive, false) => &[Last::Nothing, Last::Closed],
+            (Side::Passive, true) => &[Last::Nothing],
+        };
+        assert_eq!(ends, wanted.iter().copied().collect(), "{side:?} {paired}");
+        eprintln!("{side:?} {paired}: {} worlds", seen.len());
+    }
+}
+
+/// A consumer whose backlog stays full is left alone in the end.
+#[test]
+fn offers_end() {
+    let mut world = World::new(Side::Passive, false);
+    world = world.input(Input::Begun(Ok(())));
+    world = world.input(Input::Request(Read::Whole(negotiated(false).0)));
+    for _ in 0..1_000 {
+        world = world.input(Input::Look);
+        if world.fsm.state() == State::Closed {
+            panic!("without an offer");
+        }
+        assert_eq!(world.pending, Some(Action::Offer));
+        world = world.input(Input::Offered(Err(HOST)));
+        if world.fsm.state() == State::Closed {
+            assert_eq!(world.notes.status(), Err(Cause::Host(HOST)));
+            return;
+        }
+        assert_eq!(world.deadline, Some(Deadline::Retry));
+    }
+    panic!("for ever");
+}
+
+/// The status of the last event is the first reason, unless the peer has rejected the request.
+#[test]
+fn reasons() {
+    let mut notes = Notes::<u8>::new();
+    assert_eq!(notes.status(), Ok(()));
+    notes.raise(Teardown::Terminate);
+    assert_eq!(notes.status(), Err(Cause::Protocol));
+    notes.raise(Teardown::Graceful);
+    assert_eq!(notes.asked(), Some(Teardown::Terminate));
+    notes.raise(Teardown::Abort(ABORT));
+    notes.note(Cause::Reset);
+    assert_eq!(notes.asked(), Some(Teardown::Abort(())));
+    assert_eq!(notes.status(), Err(Cause::Host(ABORT)));
+    notes.note(Cause::Rejected);
+    notes.note(Cause::TimedOut);
+    assert_eq!(notes.status(), Err(Cause::Rejected));
+}
