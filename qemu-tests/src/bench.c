@@ -2,16 +2,17 @@
 /*
  * What make bench measures and perftest does not:
  *   bench serve OP ADDRESS PORT N         the other end of OP, for N queue pairs
- *   bench OP ADDRESS PORT N SIZE MS       operations (write, send or read) of SIZE over N queue pairs at a time,
- *                                         for MS milliseconds
+ *   bench OP ADDRESS PORT N SIZE MS       operations (write, send or read) of SIZE over N queue
+ *                                         pairs at a time, for MS milliseconds
  *   bench beside ADDRESS PORT STALLED SIZE MS TIMES
- *                                         TIMES over: Writes of SIZE over a queue pair (to "serve write") without, and
- *                                         with one beside it whose peer, at the port STALLED, reads nothing
+ *                                         TIMES over: Writes of SIZE over a queue pair (to "serve
+ *                                         write") without, and with one beside it whose peer, at
+ *                                         the port STALLED, reads nothing
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region
  *   bench tcp-serve PORT                  the other end of tcp
  *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
- * Figures are printed one a line, "NAME VALUE". Times that this machine's CPUs were busy
- * count all it did meanwhile, in and out of the kernel; the programs themselves sleep for completions.
+ * Figures are printed one a line, "NAME VALUE". Times that this machine's CPUs were busy count all
+ * it did meanwhile, in and out of the kernel; the programs themselves sleep for completions.
  */
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -62,8 +63,8 @@ static int depth(int n)
 }
 
 /*
- * Receives that an accepting end has posted to each of N queue pairs: as many small messages as TCP keeps, because
- * iWARP has no way to say "not yet".
+ * Receives that an accepting end has posted to each of N queue pairs: as many small messages as TCP
+ * keeps, because iWARP has no way to say "not yet".
  */
 static int receives(int n)
 {
@@ -260,7 +261,9 @@ static void serve(const char *host, const char *port, int n)
 	}
 }
 
-/* For N queue pairs in all, of which those that complete at OTHER, if there is such, are no part. */
+/*
+ * For N queue pairs in all, of which those that complete at OTHER, if there is such, are no part.
+ */
 static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ibv_cq *other)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = READS, .retry_count = 7 };

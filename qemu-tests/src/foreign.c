@@ -87,7 +87,10 @@ static void *make_in_thread(void *arg)
 	return NULL;
 }
 
-/* Tells the number of its queue pair, and later connects it, with all that others have tried meanwhile. */
+/*
+ * Tells the number of its queue pair, and later connects it, with all that others have tried
+ * meanwhile.
+ */
 static void own(const char *host, int tell, int go)
 {
 	struct rdma_cm_id *id = resolved(host), *listen, *taken;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Many connections that do nothing. "idle server ADDRESS N" and "idle client ADDRESS N" make N of them, over each of
- * which either end sends its number once. Then they say "up" and wait to be killed.
+ * Many connections that do nothing. "idle server ADDRESS N" and "idle client ADDRESS N" make N of
+ * them, over each of which either end sends its number once. Then they say "up" and wait to be
+ * killed.
  */
 #include <arpa/inet.h>
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Many threads on many queue pairs. "lanes server ADDRESS [qps=N]" lends memory; "lanes client ADDRESS [KEY=VALUE...]"
- * has every thread WRITE random data into its own part of it, READ it back and compare, for so many rounds or seconds.
- * At the end it says what each queue pair moved, and how fair that was (Jain's index).
+ * Many threads on many queue pairs. "lanes server ADDRESS [qps=N]" lends memory; "lanes client
+ * ADDRESS [KEY=VALUE...]" has every thread WRITE random data into its own part of it, READ it back
+ * and compare, for so many rounds or seconds. At the end it says what each queue pair moved, and
+ * how fair that was (Jain's index).
  *   qps=N        queue pairs (1)
  *   threads=N    that post to each of them (1)
  *   size=N,N...  of a WRITE; queue pairs take them in turns (65536)
@@ -10,9 +11,11 @@
  *   read=0       WRITEs only, nothing is compared
  *   rounds=N     WRITEs of a thread; 0: until the time is over (100)
  *   seconds=N    with rounds=0 (5)
- *   stalled=PORT connect one more queue pair to that port, where somebody takes part in nothing but the handshake, and
- *                fill it before the others begin. Nothing of it may complete or fail meanwhile.
- *   turns=N      so many WRITEs of each queue pair, without comparing and threads: whether they take turns
+ *   stalled=PORT connect one more queue pair to that port, where somebody takes part in nothing but
+ *                the handshake, and fill it before the others begin. Nothing of it may complete or
+ *                fail meanwhile.
+ *   turns=N      so many WRITEs of each queue pair, without comparing and threads: whether they
+ *                take turns
  *   users=2      the first queue pair is one user's, all others are another one's (1)
  */
 #define _GNU_SOURCE
@@ -399,10 +402,10 @@ static void schedule(int policy, int priority)
 }
 
 /*
- * Nobody else, and no datamover, gets this CPU before all is posted: by the first queue pair, which would be alone with
- * less, and every other one with one doorbell, by the rest with one for each WRITE. So all have something to send until
- * the first one is through, however fast the machine is; and the order of completions tells who was how far ahead of
- * whom.
+ * Nobody else, and no datamover, gets this CPU before all is posted: by the first queue pair, which
+ * would be alone with less, and every other one with one doorbell, by the rest with one for each
+ * WRITE. So all have something to send until the first one is through, however fast the machine is;
+ * and the order of completions tells who was how far ahead of whom.
  */
 static void take_turns(void)
 {

@@ -2,8 +2,9 @@
 /*
  * Large Writes that come alone, on a connection that goes both ways otherwise:
  *   lone server ADDRESS PORT SIZE          echoes Sends, and lends memory
- *   lone client ADDRESS PORT SIZE N        N times: a few Sends and their echoes, then a Write of up to SIZE; prints
- *                                          the times from its post to its completion, in microseconds
+ *   lone client ADDRESS PORT SIZE N        N times: a few Sends and their echoes, then a Write of
+ *                                          up to SIZE; prints the times from its post to its
+ *                                          completion, in microseconds
  * The sizes vary, so that some Writes end with a segment that comes alone.
  */
 #include <stdint.h>

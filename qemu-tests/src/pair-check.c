@@ -233,7 +233,10 @@ static void allow(struct end *e, int flags)
 	must(ibv_modify_qp(e->qp, &attr, IBV_QP_ACCESS_FLAGS));
 }
 
-/* What the access flags of a queue pair do not allow, its peer cannot do, whatever the region allows. */
+/*
+ * What the access flags of a queue pair do not allow, its peer cannot do, whatever the region
+ * allows.
+ */
 static void test_rights(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
@@ -553,7 +556,10 @@ static void test_stranger(void)
 	must(to_rtr(a, b->qp->qp_num, b->psn));
 	must(to_rts(a));
 	before = refused();
-	/* All is right, but the port is any program's, or the host not the peer's: none gets an answer. */
+	/*
+	 * All is right, but the port is any program's, or the host not the peer's: none gets an
+	 * answer.
+	 */
 	expect(stranger(ANY_PORT, request(a, b, 0, 0)) == RESET);
 	expect(stranger(FROM_LOOPBACK, request(a, b, 0, 0)) == RESET);
 	for (unsigned int i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
@@ -631,7 +637,10 @@ static void test_off(void)
 	unmake(&two);
 }
 
-/* How long a program takes to end that is killed with so many queue pairs, each with something the peer does not take. */
+/*
+ * How long a program takes to end that is killed with so many queue pairs, each with something the
+ * peer does not take.
+ */
 static long killed_ms(int count)
 {
 	struct timespec from, to;

@@ -129,7 +129,10 @@ static struct life {
 	uint64_t seed;
 } life;
 
-/* An object that a command is about cannot be destroyed: held by commands, taken for good before the end. */
+/*
+ * An object that a command is about cannot be destroyed: held by commands, taken for good before
+ * the end.
+ */
 static pthread_rwlock_t commands = PTHREAD_RWLOCK_INITIALIZER;
 
 static ssize_t execute(int which, const void *req, size_t len)

@@ -2,9 +2,11 @@
 /*
  * Two users of one device who have nothing to do with each other:
  *
- *   tenant own ADDRESS            has a connection with itself, says which other queue pair, region and address it has,
- *                                 and sends and checks data until its standard input ends
- *   tenant intrude ADDRESS KEY TO names that region (or what is near to its own ones), at TO, in all ways there are
+ *   tenant own ADDRESS            has a connection with itself, says which other queue pair, region
+ *                                 and address it has, and sends and checks data until its standard
+ *                                 input ends
+ *   tenant intrude ADDRESS KEY TO names that region (or what is near to its own ones), at TO, in
+ *   all ways there are
  *
  * ADDRESS is that of this host's device. Both say what they did.
  */
@@ -162,7 +164,10 @@ static void refused(bool local, uint32_t key, uint64_t to)
 				die("local key %#x, operation %d: %s", key, ops[i], ibv_wc_status_str(status));
 		} else {
 			status = post(&a, ops[i], a.mr->lkey, to, key);
-			/* A Write completes when it is sent, a Read behind it when the peer has taken the Write. */
+			/*
+			 * A Write completes when it is sent, a Read behind it when the peer has
+			 * taken the Write.
+			 */
 			if (ops[i] == IBV_WR_RDMA_WRITE)
 				status = post(&a, IBV_WR_RDMA_READ, a.mr->lkey, (uintptr_t)b.buf, b.mr->rkey);
 			if (!status)
@@ -182,7 +187,10 @@ static void intrude(uint32_t theirs, uint64_t to)
 	disconnect_ends(&a, &b);
 	refused(true, theirs, to);
 	refused(false, theirs, to);
-	/* The next key of the same region, the next region, and those before; and what is never given. */
+	/*
+	 * The next key of the same region, the next region, and those before; and what is never
+	 * given.
+	 */
 	for (int i = 0; i < 6; i++) {
 		static const uint32_t steps[] = { 1, -1, 0x100, -0x100, 0x10000, -0x10000 };
 

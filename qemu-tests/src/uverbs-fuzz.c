@@ -130,8 +130,8 @@ static uint32_t size(uint32_t usual)
 }
 
 /*
- * Room for an answer, much more than it has: of a spoiled command it may be longer. What is there when the command
- * is done is copied to TO.
+ * Room for an answer, much more than it has: of a spoiled command it may be longer. What is there
+ * when the command is done is copied to TO.
  */
 #define answer(to) room_for(to, sizeof(*(to)))
 
@@ -157,7 +157,10 @@ static void *room_for(void *to, size_t len)
 	return rooms[i].at;
 }
 
-/* A pointer for an answer must stay as it is: the kernel would write the answer over who knows what of this program. */
+/*
+ * A pointer for an answer must stay as it is: the kernel would write the answer over who knows what
+ * of this program.
+ */
 static bool is_room(uint64_t pointer)
 {
 	for (int i = 0; i < num_rooms; i++)
@@ -189,8 +192,8 @@ static void *mostly(void *good)
 /* ---- the commands of old ---- */
 
 /*
- * REQ has LEN bytes of a command with its head, its answer RESP_LEN. True if the kernel took it and the answer is to
- * be trusted.
+ * REQ has LEN bytes of a command with its head, its answer RESP_LEN. True if the kernel took it and
+ * the answer is to be trusted.
  */
 static bool command(int number, void *req, size_t len, size_t resp_len)
 {
@@ -782,11 +785,12 @@ static void poll_ring(void)
 
 /*
  * What the RDMA core takes for granted, on any iWARP device, and has no defence against:
- * - Only those destroy an identifier, or move it to another file, whom it has told of it. Until the event is read that
- *   tells of the identifier of a request the event points to it, and it does so still when the listener moves. Numbers
- *   are given again at once: whoever does one of these things takes the number from where it is kept, once.
- * - iw_cm_accept() and iw_cm_reject() are for requests. An identifier that is being connected they tell that it waits
- *   for nothing, and its destruction then runs into a BUG().
+ * - Only those destroy an identifier, or move it to another file, whom it has told of it. Until the
+ *   event is read that tells of the identifier of a request the event points to it, and it does so
+ *   still when the listener moves. Numbers are given again at once: whoever does one of these
+ *   things takes the number from where it is kept, once.
+ * - iw_cm_accept() and iw_cm_reject() are for requests. An identifier that is being connected they
+ *   tell that it waits for nothing, and its destruction then runs into a BUG().
  */
 static pthread_mutex_t kept = PTHREAD_MUTEX_INITIALIZER;
 

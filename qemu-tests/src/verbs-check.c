@@ -591,7 +591,8 @@ static void test_dereg(void)
 }
 
 /*
- * A region that peers write to as fast as they can: it goes when its owner says so, and not when they take a rest.
+ * A region that peers write to as fast as they can: it goes when its owner says so, and not when
+ * they take a rest.
  */
 static atomic_bool going;
 
@@ -739,8 +740,9 @@ static void test_limits(void)
 }
 
 /*
- * A queue that many threads post to, more than fits, while others ring its bell: it goes on, completes in order, and
- * when it is ended in the middle of that, the rest is flushed in order, too.
+ * A queue that many threads post to, more than fits, while others ring its bell: it goes on,
+ * completes in order, and when it is ended in the middle of that, the rest is flushed in order,
+ * too.
  */
 #define ROOM 192
 struct crowd {
@@ -769,7 +771,9 @@ static void *post_crowd(void *arg)
 		pthread_mutex_lock(&c->lock);
 		if (c->posted - c->polled < c->room) {
 			int op = ops[below(&c->rng, 3)];
-			/* The last that fits must be, or none of those before it makes room again. */
+			/*
+			 * The last that fits must be, or none of those before it makes room again.
+			 */
 			bool last = c->posted - c->polled == c->room - 1;
 			bool signalled = last || below(&c->rng, 2);
 			int len = below(&c->rng, 10) ? below(&c->rng, 512) : below(&c->rng, SIZE);
@@ -838,7 +842,9 @@ static bool poll_crowd(struct crowd *c)
 	if (wc.wr_id >= c->posted || wc.wr_id < c->polled)
 		die("completion %d, of %d to %d", (int)wc.wr_id, (int)c->polled, (int)c->posted);
 	for (; c->polled < wc.wr_id; c->polled++)
-		/* What is not signalled and went well shows no sign, but all that is flushed does. */
+		/*
+		 * What is not signalled and went well shows no sign, but all that is flushed does.
+		 */
 		if (c->flushing || c->signalled[c->polled % ROOM])
 			die("no completion %d, but %d", (int)c->polled, (int)wc.wr_id);
 	c->polled++;
@@ -864,7 +870,10 @@ static time_t last_progress;
 		}                                                                   \
 	} while (0)
 
-/* Whether all that is due has completed: if the last was not signalled and went well, there is nothing to wait for. */
+/*
+ * Whether all that is due has completed: if the last was not signalled and went well, there is
+ * nothing to wait for.
+ */
 static bool complete(struct crowd *c)
 {
 	uint64_t id = c->polled;
@@ -930,7 +939,10 @@ static void live_with_crowds(struct rng *r)
  */
 static void test_drain(void)
 {
-	/* With headers less than what is encoded at once, as the driver looks for the end in between. */
+	/*
+	 * With headers less than what is encoded at once, as the driver looks for the end in
+	 * between.
+	 */
 	enum { WRS = 700, LAST };
 	struct shape shape = usual;
 	time_t end = time(NULL) + seconds;

@@ -33,7 +33,10 @@ static const char *host;
 #define PORT "7472"
 #define LANES 8
 #define ROUNDS 40
-/* A round goes out when the peer's last but AHEAD came in; so at most twice that many are under way. */
+/*
+ * A round goes out when the peer's last but AHEAD came in; so at most twice that many are under
+ * way.
+ */
 #define AHEAD 4
 #define SLOTS (2 * AHEAD)
 #define MAX_LEN 70000
@@ -420,7 +423,9 @@ struct lane {
 	struct link link;
 	struct region theirs;
 	pthread_t thread;
-	/* One block of slots each: receive, send, written to by the peer, read into, and the offer. */
+	/*
+	 * One block of slots each: receive, send, written to by the peer, read into, and the offer.
+	 */
 	uint8_t *recv, *send, *target, *sink, *offer;
 	struct ibv_mr *recv_mr, *send_mr, *target_mr, *sink_mr, *offer_mr;
 	int sent, received, completed;
@@ -586,7 +591,10 @@ static void sent(struct lane *t, const struct ibv_wc *wc)
 	}
 }
 
-/* Not before the peer is where this one's places are free, nor before our own of this slot completed: its source is still read. */
+/*
+ * Not before the peer is where this one's places are free, nor before our own of this slot
+ * completed: its source is still read.
+ */
 static bool may_send(const struct lane *t)
 {
 	return t->sent < t->received + AHEAD && t->sent < t->completed + SLOTS;
@@ -809,7 +817,9 @@ static void endless_run(double seconds)
 	for (int i = 0; i < n_lanes; i++) {
 		must(pthread_join(lanes[i].thread, NULL));
 		rounds += lanes[i].received;
-		/* From here on at the latest nothing may be placed; the device may be gone already. */
+		/*
+		 * From here on at the latest nothing may be placed; the device may be gone already.
+		 */
 		rdma_destroy_qp(lanes[i].link.id);
 	}
 	for (int i = 0; i < n_lanes; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What programs expect, above all of completions. A program that includes this says in WC_MS how long it does. */
+/*
+ * What programs expect, above all of completions. A program that includes this says in WC_MS how
+ * long it does.
+ */
 #ifndef WC_H
 #define WC_H
 
