@@ -3,13 +3,12 @@
 //! Software iWARP: RDMA over TCP as an RDMA provider of the kernel.
 //!
 //! Three layers, each using only what is below it: `driver` (the provider, no `unsafe`), `kapi`
-//! (what the kernel crate would offer: all `unsafe` code and all C bindings), and the crate
-//! `iwarp` (the protocols; no kernel in it). Beside them are `uapi` (the interface with the library in
-//! user space) and `trace` (the tracepoints).
-
-use kernel::prelude::*;
+//! (what the kernel crate would offer: all `unsafe` code and all C bindings), and the crate `iwarp`
+//! (the protocols; no kernel in it). Beside them are `uapi` (the interface with the library in user
+//! space) and `trace` (the tracepoints).
 
 use kapi::version::param;
+use kernel::prelude::*;
 
 mod driver;
 mod kapi;

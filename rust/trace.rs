@@ -4,8 +4,8 @@
 //! context.
 //!
 //! `include/trace/siw.h` defines them, `rust/trace.c` has their code. They stand beside the layers:
-//! [`crate::kapi`] may not know one provider's events, and [`crate::driver`] may not call C. With no
-//! listener a tracepoint costs a branch that is not there.
+//! [`crate::kapi`] may not know one provider's events, and [`crate::driver`] may not call C. With
+//! no listener a tracepoint costs a branch that is not there.
 
 // The layout of a key or a lock class does not matter here.
 #![allow(improper_ctypes)]

@@ -6,12 +6,11 @@
 //! queue is our own.
 
 use super::{
-    device::{
-        limits,
+    limits::{
+        self,
         Count,
         Counted, //
     },
-    qp::end::Cause,
     stats::Counter,
     CqObj,
     CqRef,
@@ -19,30 +18,33 @@ use super::{
     QpObj,
     Siw, //
 };
-use crate::kapi::{
-    errno, random,
-    rdma::{
-        self,
-        CqAttr,
-        CqEvent,
-        CtrlWord,
-        Customer,
-        Details,
-        MmapEntry,
-        Notify,
-        RingMem,
-        Udata,
-        UserRing,
-        Wc,
-        WcOpcode,
-        WcOut, //
+use crate::{
+    kapi::{
+        errno,
+        random,
+        rdma::{
+            self,
+            CqAttr,
+            CqEvent,
+            CtrlWord,
+            Customer,
+            Details,
+            MmapEntry,
+            Notify,
+            RingMem,
+            Udata,
+            UserRing,
+            Wc,
+            WcOpcode,
+            WcOut, //
+        },
+        sync::SpinLockIrq, //
     },
-    sync::SpinLockIrq,
+    uapi::abi, //
 };
-use crate::uapi::abi;
-use iwarp::error::{
-    Error as ProtocolError,
-    WcStatus, //
+use iwarp::{
+    error::Error as ProtocolError,
+    verdict::WcStatus, //
 };
 use kernel::prelude::*;
 
@@ -420,7 +422,7 @@ impl CqObj {
             Posted::Notify => self.notify(),
             Posted::Overflow => self.overflow(),
             // Every queue pair comes by here sooner or later, if it is not found by `overflow`.
-            Posted::Dead => qp.fail(Cause::Local(ProtocolError::LocalCatastrophic)),
+            Posted::Dead => qp.fail_here(ProtocolError::LocalCatastrophic),
         }
     }
 
@@ -435,7 +437,7 @@ impl CqObj {
             let id = cq.id();
             cq.counted.dev().qps.for_each(|_, qp| {
                 if qp.scq.id() == id || qp.rcq.id() == id {
-                    qp.fail(Cause::Local(ProtocolError::LocalCatastrophic));
+                    qp.fail_here(ProtocolError::LocalCatastrophic);
                     // A connection, if there is one, is torn down and the rest flushed with it.
                     if qp.link.lock().is_none() {
                         qp.abandon();

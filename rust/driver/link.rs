@@ -3,7 +3,7 @@
 //! `rdma link add NAME type siw netdev DEV`, and what happens to the network device afterwards.
 
 use super::{
-    device::Device,
+    Device,
     IbDevice,
     Shared, //
 };
@@ -20,7 +20,7 @@ use crate::kapi::{
         LinkOps,
         PortEvent, //
     },
-    slot,
+    slot, //
 };
 use kernel::{
     prelude::*,

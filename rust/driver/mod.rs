@@ -14,6 +14,7 @@ pub(crate) mod cq;
 pub(crate) mod datamover;
 pub(crate) mod debugfs;
 pub(crate) mod device;
+pub(crate) mod limits;
 pub(crate) mod link;
 pub(crate) mod params;
 pub(crate) mod pd;
@@ -43,7 +44,7 @@ use crate::kapi::{
     wq::{
         Kind,
         WorkQueue, //
-    },
+    }, //
 };
 use iwarp::mem::stag::{
     Secret,
@@ -57,13 +58,16 @@ use kernel::{
         aref::ARef,
         atomic::Relaxed,
         Arc, //
-    },
+    }, //
 };
 
 /// Shown as the version of the firmware, which there is none of.
 pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
 
-pub(crate) use self::params::Params;
+pub(crate) use self::{
+    device::Device,
+    params::Params, //
+};
 
 /// The driver, as the RDMA core's operations know it.
 pub(crate) struct Siw;
@@ -71,7 +75,7 @@ pub(crate) struct Siw;
 /// The core's device object.
 pub(crate) type IbDevice = rdma::Device<Siw>;
 /// What the driver keeps of a device; it may outlive the core's object.
-pub(crate) type DeviceRef = Arc<device::Device>;
+pub(crate) type DeviceRef = Arc<Device>;
 /// A queue pair as the core allocated it, with our [`qp::Qp`] inside.
 pub(crate) type QpObj = rdma::Qp<Siw>;
 /// A counted reference to a queue pair; `destroy_qp` waits for all of them.

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections are made with: parameters of the module, which each device begins with, and settings of the device.
+//! What connections are made with: parameters of the module, which each device begins with, and
+//! settings of the device.
 
 use super::DeviceRef;
 use crate::kapi::rdma::Setting;
-use iwarp::mpa::Revision;
-use iwarp::qp::delivery::Rule;
+use iwarp::{
+    mpa::Revision,
+    qp::delivery::Rule, //
+};
 use kernel::prelude::*;
 
-/// Of a device, or of the module for the devices to come. A connection stays with those it began with.
+/// Of a device, or of the module for the devices to come. A connection stays with those it began
+/// with.
 #[derive(Clone, Copy)]
 pub(crate) struct Params {
     /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).

@@ -3,8 +3,8 @@
 //! Protection domains.
 
 use super::{
-    device::{
-        limits,
+    limits::{
+        self,
         Count,
         Counted, //
     },

@@ -3,8 +3,8 @@
 //! Shared receive queues.
 
 use super::{
-    device::{
-        limits,
+    limits::{
+        self,
         Count,
         Counted, //
     },
@@ -15,22 +15,24 @@ use super::{
     Siw,
     SrqObj, //
 };
-use crate::kapi::{
-    errno,
-    rdma::{
-        self,
-        Customer,
-        MmapEntry,
-        RecvWrs,
-        SrqAttr,
-        SrqEvent,
-        SrqInitAttr,
-        SrqMask,
-        Udata, //
+use crate::{
+    kapi::{
+        errno,
+        rdma::{
+            self,
+            Customer,
+            MmapEntry,
+            RecvWrs,
+            SrqAttr,
+            SrqEvent,
+            SrqInitAttr,
+            SrqMask,
+            Udata, //
+        },
+        sync::SpinLockIrq, //
     },
-    sync::SpinLockIrq,
+    uapi::abi, //
 };
-use crate::uapi::abi;
 use iwarp::mem::access::PdId;
 use kernel::prelude::*;
 
@@ -135,8 +137,8 @@ pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
 }
 
 impl SrqObj {
-    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the queue runs low. Any context; no lock
-    /// from `Rank::QpPair` on may be held.
+    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the
+    /// queue runs low. Any context; no lock from `Rank::QpPair` on may be held.
     pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         let mut queue = self.queue.lock();
         if !queue.ring.take(self.pd, wr) {

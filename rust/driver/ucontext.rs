@@ -3,18 +3,20 @@
 //! A process's use of a device.
 
 use super::{
-    device::{
-        limits,
+    limits::{
+        self,
         Count,
         Counted, //
     },
     Siw, //
 };
-use crate::kapi::rdma::{
-    self,
-    Udata, //
+use crate::{
+    kapi::rdma::{
+        self,
+        Udata, //
+    },
+    uapi::abi, //
 };
-use crate::uapi::abi;
 use kernel::prelude::*;
 
 /// The driver's part of a user context. The mapped rings hang on the core's own list.

@@ -2,13 +2,13 @@
 
 //! The active side: from `iw_connect` to CONNECT_REPLY.
 
-use super::super::{
-    qp::state::Phase,
-    stats::Counter,
-    DeviceRef,
-    Siw, //
-};
 use super::{
+    super::{
+        qp::state::Phase,
+        stats::Counter,
+        DeviceRef,
+        Siw, //
+    },
     depth,
     endpoint::{
         Endpoint,
@@ -30,7 +30,7 @@ use crate::kapi::{
         CmEvent,
         CmId,
         ConnParam, //
-    },
+    }, //
 };
 use iwarp::{
     cm::{
@@ -39,13 +39,13 @@ use iwarp::{
         Read,
         Side, //
     },
-    error::TermCode,
     mpa::{
         Initiator,
         Reply,
         RtrSet,
         MAX_FRAME, //
     },
+    wire::terminate::TermCode, //
 };
 use kernel::prelude::*;
 

@@ -11,8 +11,8 @@
 //!
 //! What of this the peer can hold up is a state of the endpoint, with a deadline.
 
-use super::super::qp::end::terminate::Progress;
 use super::{
+    super::qp::end::terminate::Progress,
     endpoint::{
         Endpoint,
         Handshake,
@@ -36,7 +36,7 @@ use iwarp::{
         Owed,
         Pushed, //
     },
-    qp::fsm::Event,
+    qp::fsm::Event, //
 };
 use kernel::{
     prelude::*,

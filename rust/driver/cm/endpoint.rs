@@ -6,18 +6,19 @@
 //! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `notes` is a leaf. Socket callbacks take
 //! neither `inner` nor anything that sleeps.
 
-use super::super::{
-    stats::Counter,
-    DeviceRef,
-    QpRef,
-    Siw, //
-};
 use super::{
+    super::{
+        stats::Counter,
+        DeviceRef,
+        QpRef,
+        Siw, //
+    },
     listener::Listener,
     pair::Pair, //
 };
 use crate::kapi::{
-    context, errno,
+    context,
+    errno,
     net::{
         RxSock,
         SockView,
@@ -31,7 +32,7 @@ use crate::kapi::{
         Atomic,
         SpinLockIrq, //
     },
-    wq,
+    wq, //
 };
 use iwarp::{
     cm::{
@@ -49,7 +50,7 @@ use iwarp::{
     mpa::{
         Initiator,
         Responder, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -76,7 +77,7 @@ use kernel::{
         DelayedWork,
         Work,
         WorkItem, //
-    },
+    }, //
 };
 
 /// State of the MPA handshake.
@@ -347,16 +348,16 @@ impl Endpoint {
         self.run(&mut self.inner.lock(), Action::Look);
     }
 
-    /// A connection that is not up has to make room: what has come of the request by now decides. May
-    /// sleep, but not for the network.
+    /// A connection that is not up has to make room: what has come of the request by now decides.
+    /// May sleep, but not for the network.
     pub(super) fn evict(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let action = self.decide(&mut inner, Input::Evict);
         self.run(&mut inner, action);
     }
 
-    /// Gives the machine an outcome from outside of [`Self::step`]. What there is to look at is left
-    /// to the work queue.
+    /// Gives the machine an outcome from outside of [`Self::step`]. What there is to look at is
+    /// left to the work queue.
     pub(super) fn report(self: &Arc<Self>, inner: &mut Inner, input: Input<Error>) {
         match self.decide(inner, input) {
             Action::Look => self.wake(),

@@ -2,21 +2,33 @@
 
 //! Listening, and the first steps of what comes in.
 
-use super::super::{stats::Counter, DeviceRef, Siw};
 use super::{
+    super::{
+        stats::Counter,
+        DeviceRef,
+        Siw, //
+    },
     endpoint::{
         Endpoint,
         Handshake,
         Inner, //
     },
-    mpa_io,
+    mpa_io, //
 };
-use crate::kapi::sync::Atomic;
 use crate::kapi::{
-    context, errno,
-    net::{self, Acceptor, Family, ListenOpts, SockAddr, Socket},
+    context,
+    errno,
+    net::{
+        self,
+        Acceptor,
+        Family,
+        ListenOpts,
+        SockAddr,
+        Socket, //
+    },
     rdma::CmId,
-    wq,
+    sync::Atomic,
+    wq, //
 };
 use iwarp::cm::{
     self,
@@ -26,18 +38,31 @@ use iwarp::cm::{
 };
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNode},
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::{
-        atomic::{Acquire, Release},
-        Arc, Mutex, SetOnce,
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc,
+        Mutex,
+        SetOnce, //
     },
     time::msecs_to_jiffies,
-    workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem},
+    workqueue::{
+        impl_has_delayed_work,
+        new_delayed_work,
+        DelayedWork,
+        WorkItem, //
+    }, //
 };
 
-/// Connections of one listener that may be without a complete request at a time, in all and of one host:
-/// a peer that connects and says nothing costs us an endpoint for [`Deadline::Request`]. One more takes the
-/// place of the oldest of its host, or of all: nobody waits behind silent ones.
+/// Connections of one listener that may be without a complete request at a time, in all and of one
+/// host: a peer that connects and says nothing costs us an endpoint for [`Deadline::Request`]. One
+/// more takes the place of the oldest of its host, or of all: nobody waits behind silent ones.
 const MAX_EMBRYOS: usize = 2048;
 const MAX_OF_HOST: usize = 1024;
 
@@ -179,8 +204,8 @@ impl Listener {
         expected.is_empty()
     }
 
-    /// Whether a connection for a pair may come from there: a host that one waits for, and a port that
-    /// programs without rights do not get.
+    /// Whether a connection for a pair may come from there: a host that one waits for, and a port
+    /// that programs without rights do not get.
     fn expects(&self, peer: &SockAddr) -> bool {
         peer.port() < FIRST_FREE_PORT && self.expected.lock().contains(&unmapped(*peer).to_gid())
     }
@@ -248,8 +273,8 @@ impl Listener {
     }
 }
 
-/// The connections without a complete request, by their numbers, which are in the order of their age, and the host of
-/// each.
+/// The connections without a complete request, by their numbers, which are in the order of their
+/// age, and the host of each.
 struct Embryos {
     tree: RBTree<usize, Host>,
     count: usize,

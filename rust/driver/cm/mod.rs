@@ -30,13 +30,25 @@ mod pair;
 mod passive;
 mod up;
 
-use crate::kapi::sync::Atomic;
-use crate::kapi::{errno, net::NetNs};
-use crate::trace;
+use crate::{
+    kapi::{
+        errno,
+        net::NetNs,
+        sync::Atomic, //
+    },
+    trace, //
+};
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNode},
-    sync::{atomic::Relaxed, Arc, Mutex},
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        atomic::Relaxed,
+        Arc,
+        Mutex, //
+    }, //
 };
 
 pub(crate) use self::{
@@ -54,7 +66,7 @@ pub(crate) use self::{
     passive::{
         accept,
         reject, //
-    },
+    }, //
 };
 
 /// How a connection has to end.

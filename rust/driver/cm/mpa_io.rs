@@ -3,7 +3,7 @@
 //! Moves the frames of the MPA handshake between a socket and the machines of `iwarp::mpa`.
 
 use super::{
-    super::device::Device,
+    super::Device,
     MAX_DEPTH, //
 };
 use crate::kapi::{
@@ -12,14 +12,11 @@ use crate::kapi::{
     net::{
         LockedSock,
         Socket, //
-    },
+    }, //
 };
 use iwarp::{
     cm::Read,
-    error::{
-        MpaError,
-        TermCode, //
-    },
+    error::MpaError,
     mpa::{
         Config,
         Initiator,
@@ -37,8 +34,11 @@ use iwarp::{
     wire::{
         mpa::MIN_MULPDU,
         rdmap::MAX_HEADER,
-        terminate::Terminate, //
-    },
+        terminate::{
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
 };
 use kernel::prelude::*;
 

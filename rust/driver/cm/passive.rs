@@ -2,13 +2,13 @@
 
 //! The passive side: from the MPA request to the answer of the consumer.
 
-use super::super::{
-    qp::state::Phase,
-    stats::Counter,
-    DeviceRef,
-    Siw, //
-};
 use super::{
+    super::{
+        qp::state::Phase,
+        stats::Counter,
+        DeviceRef,
+        Siw, //
+    },
     depth,
     endpoint::{
         Endpoint,
@@ -30,7 +30,7 @@ use crate::kapi::{
         CmEvent,
         CmId,
         ConnParam, //
-    },
+    }, //
 };
 use iwarp::{
     cm::{
@@ -42,7 +42,7 @@ use iwarp::{
         Established,
         Request,
         MAX_FRAME, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -171,13 +171,13 @@ impl Endpoint {
             .map_err(|_| EINVAL)?;
         self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
         let (ird, ord) = (to_event(est.ird), to_event(est.ord));
-        // First the QP, which keeps silent until it hears from the peer, then the reply, so that little
-        // can fail once the peer thinks we are up.
+        // First the QP, which keeps silent until it hears from the peer, then the reply, so that
+        // little can fail once the peer thinks we are up.
         self.start_stream(inner, &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))?;
-            // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but the
-            // core would let the application accept or reject once more, and take our ESTABLISHED
-            // amiss. The event is queued before anything completes.
+            // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but
+            // the core would let the application accept or reject once more, and take our
+            // ESTABLISHED amiss. The event is queued before anything completes.
             id.upcall(CmEvent::Established { ird, ord })
         })?;
         inner.hs = Handshake::None;

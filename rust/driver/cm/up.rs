@@ -2,16 +2,16 @@
 
 //! The stream: how a QP gets it, and how its end begins.
 
-use super::super::{
-    device::Device,
-    qp::{
-        state::Phase,
-        stream::StreamParams, //
-    },
-    QpRef,
-    Siw, //
-};
 use super::{
+    super::{
+        qp::{
+            state::Phase,
+            stream::StreamParams, //
+        },
+        Device,
+        QpRef,
+        Siw, //
+    },
     endpoint::{
         Endpoint,
         Inner,
@@ -21,13 +21,14 @@ use super::{
     Step, //
 };
 use crate::kapi::{
-    context, errno,
+    context,
+    errno,
     net::{
         LockedSock,
         Shutdown,
         TcpState, //
     },
-    rdma::CmId,
+    rdma::CmId, //
 };
 use iwarp::{
     cm::{
@@ -36,7 +37,7 @@ use iwarp::{
         Teardown, //
     },
     mpa::Established,
-    qp::fsm::Event,
+    qp::fsm::Event, //
 };
 use kernel::{
     prelude::*,
@@ -79,8 +80,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the QP the connection: it receives, and it transmits if it need not wait for the peer's
-    /// first FPDU. `tell` lets the peer send, if it could not before.
+    /// Gives the QP the connection: it receives, and it transmits if it need not wait for the
+    /// peer's first FPDU. `tell` lets the peer send, if it could not before.
     pub(super) fn start_stream(
         self: &Arc<Self>,
         inner: &mut Inner,
@@ -166,8 +167,8 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Closes the socket of a QP that was connected without a connection manager and does not care as
-    /// long as it has nothing to send, see `super::pair`.
+    /// Closes the socket of a QP that was connected without a connection manager and does not care
+    /// as long as it has nothing to send, see `super::pair`.
     pub(super) fn leave_alone(self: &Arc<Self>, inner: &mut Inner, end: End) {
         let Some(qp) = self.qp.as_ref() else { return };
         qp.peer_gone();

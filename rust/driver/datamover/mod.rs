@@ -1,27 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is too much at once.
+//! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is
+//! too much at once.
 //!
-//! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is over and there is more to send it goes to
-//! the end of the queue, so QPs of a CPU take turns, of so many bytes each (`iwarp::qp::fairness`); those of a [`tenant`] share what one gets.
-//! A QP that waits for space is not queued at all. Work that is queued for a CPU that goes offline is done by others.
+//! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is
+//! over and there is more to send it goes to the end of the queue, so QPs of a CPU take turns, of
+//! so many bytes each (`iwarp::qp::fairness`); those of a [`tenant`] share what one gets. A QP that
+//! waits for space is not queued at all. Work that is queued for a CPU that goes offline is done by
+//! others.
 
 mod tenant;
 
-use crate::driver::{QpObj, QpRef};
-use crate::kapi::context;
-use crate::kapi::sync::{Atomic, SpinLockIrq};
-use crate::kapi::wq::{Kind, WorkQueue};
-use kernel::alloc::Flags;
-use kernel::cpu::nr_cpu_ids;
-use kernel::impl_has_work;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::atomic::Relaxed;
-use kernel::sync::Arc;
-use kernel::task::Kuid;
-use kernel::workqueue::{new_work, Work, WorkItem};
-use tenant::{Membership, Tenants};
+use crate::{
+    driver::{
+        QpObj,
+        QpRef, //
+    },
+    kapi::{
+        context,
+        sync::{
+            Atomic,
+            SpinLockIrq, //
+        },
+        wq::{
+            Kind,
+            WorkQueue, //
+        }, //
+    }, //
+};
+use kernel::{
+    alloc::Flags,
+    cpu::nr_cpu_ids,
+    impl_has_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::Relaxed,
+        Arc, //
+    },
+    task::Kuid,
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+use tenant::{
+    Membership,
+    Tenants, //
+};
 
 /// The datamovers of all CPUs.
 pub(crate) struct Movers {
@@ -75,7 +102,8 @@ impl Movers {
         })
     }
 
-    /// Who waits for the mover of this CPU while the QP of `mover` transmits; `None` if nobody does.
+    /// Who waits for the mover of this CPU while the QP of `mover` transmits; `None` if nobody
+    /// does.
     pub(crate) fn others(&self, mover: &Mover) -> Option<Others> {
         // The usual case costs one look at a word that hardly ever changes.
         if self.waiting.load(Relaxed) == 0 {

@@ -2,15 +2,20 @@
 
 //! Who shares the datamovers: the users who have queue pairs, and the kernel.
 //!
-//! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single one
-//! would get (`iwarp::qp::fairness`): more queue pairs do not make more of the bandwidth.
+//! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single
+//! one would get (`iwarp::qp::fairness`): more queue pairs do not make more of the bandwidth.
 
 use super::by_cpu;
 use crate::kapi::sync::Atomic;
-use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
-use kernel::sync::{Arc, Mutex};
-use kernel::task::Kuid;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc,
+        Mutex, //
+    },
+    task::Kuid, //
+};
 
 /// A user, or the kernel.
 pub(super) struct Tenant {
@@ -79,8 +84,8 @@ impl Membership {
         self.tenant.waiting.get(cpu as usize)
     }
 
-    /// Among how many queue pairs the tenant's share of `cpu` is divided, when `waiting` wait there and
-    /// one of this tenant's transmits. Nothing is divided if nobody else wants any.
+    /// Among how many queue pairs the tenant's share of `cpu` is divided, when `waiting` wait there
+    /// and one of this tenant's transmits. Nothing is divided if nobody else wants any.
     pub(super) fn sharers(&self, cpu: u32, waiting: u32) -> u32 {
         let ours = self.waiting(cpu).map_or(0, |n| n.load(Relaxed));
         if ours >= waiting {

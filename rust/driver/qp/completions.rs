@@ -15,19 +15,58 @@
 //! for space.
 
 use super::fifo::Ring;
-use crate::driver::cq::{Completion, WcOp};
-use crate::driver::{QpObj, QpRef};
-use crate::kapi::net::{Mark, OnRelease, SendSeq, SockView};
-use crate::kapi::sync::{Atomic, SpinLockIrq};
-use crate::trace;
-use iwarp::error::WcStatus;
-use iwarp::qp::completions::{self, Fifo, Item, Next};
-use iwarp::qp::delivery::{Rule, Sent};
-use iwarp::qp::owner::Wake;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Acquire, Relaxed, Release};
-use kernel::sync::{self, Arc};
+use crate::{
+    driver::{
+        cq::{
+            Completion,
+            WcOp, //
+        },
+        QpObj,
+        QpRef, //
+    },
+    kapi::{
+        net::{
+            Mark,
+            OnRelease,
+            SendSeq,
+            SockView, //
+        },
+        sync::{
+            Atomic,
+            SpinLockIrq, //
+        }, //
+    },
+    trace, //
+};
+use iwarp::{
+    qp::{
+        completions::{
+            self,
+            Fifo,
+            Item,
+            Next, //
+        },
+        delivery::{
+            Rule,
+            Sent, //
+        },
+        owner::Wake, //
+    },
+    verdict::WcStatus, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        self,
+        aref::ARef,
+        atomic::{
+            Acquire,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
 
 /// The content of a send completion.
 pub(super) struct Wr {

@@ -2,8 +2,10 @@
 
 //! A bounded FIFO that allocates once and numbers its elements.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::prelude::*;
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    prelude::*, //
+};
 
 /// A FIFO of at most `limit` elements. Each gets the next sequence number, by which it can be found
 /// until it is popped.

@@ -4,9 +4,14 @@
 
 use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
-use iwarp::error::{Error, Result};
-use iwarp::qp::credits::ReadCredits;
-use iwarp::wire::rdmap::ReadRequest;
+use iwarp::{
+    error::{
+        Error,
+        Result, //
+    },
+    qp::credits::ReadCredits,
+    wire::rdmap::ReadRequest, //
+};
 
 /// A Read Request of the peer.
 pub(super) struct Request {

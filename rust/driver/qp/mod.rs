@@ -21,7 +21,7 @@ use super::{
         Endpoint,
         Pair, //
     },
-    device::Counted,
+    limits::Counted,
     stats::Stats,
     CqRef,
     DeviceRef,
@@ -40,22 +40,24 @@ use crate::kapi::{
     }, //
 };
 use iwarp::{
-    mem::access::{
-        Access,
-        Consumer,
-        Need,
-        PdId,
-        Rights, //
+    mem::{
+        access::{
+            Access,
+            Consumer,
+            Need,
+            PdId,
+            Rights, //
+        },
+        stag::Stag, //
     },
-    mem::stag::Stag, //
-    qp::fsm::State,
+    qp::fsm::State, //
 };
 use kernel::{
     prelude::*,
     sync::{
         atomic::Relaxed,
         Arc, //
-    },
+    }, //
 };
 use rq::Rq;
 use sq::Sq;

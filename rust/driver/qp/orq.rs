@@ -8,12 +8,19 @@
 
 use super::fifo::Ring;
 use crate::driver::tpt::entry::MemRef;
-use iwarp::error::WcStatus;
-use iwarp::mem::stag::Stag;
-use iwarp::qp::credits::{Gate, ReadCredits};
-use iwarp::rx::ReadExpect;
-use iwarp::wire::ddp::QN_READ;
-use iwarp::wire::terminate::Terminate;
+use iwarp::{
+    mem::stag::Stag,
+    qp::credits::{
+        Gate,
+        ReadCredits, //
+    },
+    rx::ReadExpect,
+    verdict::WcStatus,
+    wire::{
+        ddp::QN_READ,
+        terminate::Terminate, //
+    }, //
+};
 use kernel::prelude::*;
 
 /// A Read on its way.

@@ -19,7 +19,7 @@ use crate::{
         },
         sync::SpinLockIrq, //
     },
-    uapi::abi,
+    uapi::abi, //
 };
 use iwarp::mem::access::PdId;
 use kernel::prelude::*;

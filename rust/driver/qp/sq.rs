@@ -28,17 +28,15 @@ use crate::{
             SpinLockIrq, //
         }, //
     },
-    uapi::abi,
+    uapi::abi, //
 };
 use iwarp::{
-    error::WcStatus,
-    mem::stag::Stag, //
+    mem::stag::Stag,
+    verdict::WcStatus, //
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Relaxed, //
-    },
+    sync::atomic::Relaxed, //
 };
 
 /// The operation of a send work request.

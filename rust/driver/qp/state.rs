@@ -3,24 +3,26 @@
 //! The states of a queue pair: the verbs' state machine, and the phase that posters look at.
 
 use super::Qp;
-use crate::driver::QpObj;
-use crate::kapi::sync::smp_mb;
-use iwarp::{
-    qp::fsm::{
+use crate::{
+    driver::QpObj,
+    kapi::sync::smp_mb, //
+};
+use iwarp::qp::{
+    fsm::{
         self,
         Actions,
         Event,
         Facts,
         State, //
     },
-    qp::phase,
+    phase, //
 };
 use kernel::{
     prelude::*,
     sync::atomic::{
         Full,
         Relaxed, //
-    },
+    }, //
 };
 
 pub(crate) use iwarp::qp::phase::Phase;

@@ -7,30 +7,73 @@
 //! of transmission is the one that wins the token (`iwarp::qp::owner`). No lock is held across a
 //! call into TCP, because TCP calls back from inside the driver's own sends.
 
-use super::completions::{Releases, SendCompletions};
-use super::end::Reaper;
-use super::irrq::{Irrq, Request};
-use super::orq::Orq;
-use super::rx::RxCtx;
-use super::state::Phase;
-use super::tx::sched::Later;
-use super::tx::TxCtx;
-use crate::driver::cm::Endpoint;
-use crate::driver::datamover::Mover;
-use crate::driver::QpObj;
-use crate::kapi::context;
-use crate::kapi::net::LockedSock;
-use crate::kapi::sync::{Atomic, Slot, SpinLockIrq};
-use crate::kapi::timer::Timer;
-use iwarp::mpa::{Negotiated, Rtr};
-use iwarp::qp::owner::{self, Action};
-use iwarp::rx::RxConfig;
-use iwarp::wire::mpa::{RtrKind, RtrSet};
-use iwarp::wire::terminate::Terminate;
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
-use kernel::sync::{Arc, Completion};
+use super::{
+    completions::{
+        Releases,
+        SendCompletions, //
+    },
+    end::Reaper,
+    irrq::{
+        Irrq,
+        Request, //
+    },
+    orq::Orq,
+    rx::RxCtx,
+    state::Phase,
+    tx::{
+        sched::Later,
+        TxCtx, //
+    }, //
+};
+use crate::{
+    driver::{
+        cm::Endpoint,
+        datamover::Mover,
+        QpObj, //
+    },
+    kapi::{
+        context,
+        net::LockedSock,
+        sync::{
+            Atomic,
+            Slot,
+            SpinLockIrq, //
+        },
+        timer::Timer, //
+    }, //
+};
+use iwarp::{
+    mpa::{
+        Negotiated,
+        Rtr, //
+    },
+    qp::owner::{
+        self,
+        Action, //
+    },
+    rx::RxConfig,
+    wire::{
+        mpa::{
+            RtrKind,
+            RtrSet, //
+        },
+        terminate::Terminate, //
+    }, //
+};
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Completion, //
+    }, //
+};
 
 /// The outcome of the handshake.
 pub(crate) struct StreamParams {

@@ -10,13 +10,12 @@ use super::{
     tx::sched::Kick,
     Qp, //
 };
-use crate::kapi::sync::Atomic;
 use crate::{
     driver::{
         cm::Teardown,
         datamover::Mover,
-        device::{
-            limits,
+        limits::{
+            self,
             Count, //
         },
         stats::Stats,
@@ -43,20 +42,27 @@ use crate::{
             RecvWrs,
             SendWrs,
             Udata, //
-        }, //
+        },
+        sync::Atomic, //
     },
-    uapi::abi,
+    uapi::abi, //
 };
 use iwarp::{
-    error::TermCode,
     qp::fsm::{
         Actions,
         Event,
         State, //
     },
-    wire::terminate::Terminate, //
+    wire::terminate::{
+        TermCode,
+        Terminate, //
+    }, //
 };
-use kernel::{prelude::*, sync::atomic::Relaxed, task::Kuid};
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed,
+    task::Kuid, //
+};
 
 /// `create_qp`, first half.
 pub(crate) fn create(

@@ -13,19 +13,21 @@ use crate::kapi::{
         Backing,
         InUse,
         RcuArc, //
-    },
+    }, //
 };
 use iwarp::{
-    mem::access::{
-        self,
-        Access,
-        AccessError,
-        Kind,
-        PdId,
-        Region,
-        Rights, //
-    },
-    mem::stag::Stag, //
+    error::AccessError,
+    mem::{
+        access::{
+            self,
+            Access,
+            Kind,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    }, //
 };
 use kernel::prelude::*;
 

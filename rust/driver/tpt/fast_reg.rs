@@ -21,17 +21,19 @@ use crate::{
             SgList, //
         },
         sync::SpinLockIrq, //
-    },
+    }, //
 };
 use iwarp::{
-    mem::access::{
-        self,
-        AccessError,
-        FastReg,
-        PdId,
-        Rights, //
-    },
-    mem::stag::Stag, //
+    error::AccessError,
+    mem::{
+        access::{
+            self,
+            FastReg,
+            PdId,
+            Rights, //
+        },
+        stag::Stag, //
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -80,7 +82,8 @@ impl RegWr {
             list: Some(list),
             stag: Stag(key),
             rights,
-            // Not that of `map_mr_sg`: the consumer may have given it another address since, as NFS does.
+            // Not that of `map_mr_sg`: the consumer may have given it another address since, as NFS
+            // does.
             base: mr.iova(),
         })
     }

@@ -10,9 +10,7 @@ pub(crate) mod entry;
 pub(crate) mod fast_reg;
 pub(crate) mod region;
 
-use super::{
-    Shared, //
-};
+use super::Shared;
 use crate::kapi::rdma::{
     Backing,
     RcuArc,
@@ -25,22 +23,24 @@ use entry::{
 };
 use fast_reg::RegWr;
 use iwarp::{
-    mem::access::{
-        self,
-        Access,
-        AccessError,
-        Invalidate,
-        PdId, //
-    },
-    mem::stag::Stag, //
+    error::AccessError,
+    mem::{
+        access::{
+            self,
+            Access,
+            Invalidate,
+            PdId, //
+        },
+        stag::Stag, //
+    }, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-/// How often a drawn index may be taken already. Of a million regions that are all in one quarter of
-/// the 2^24 indexes, a draw hits one with p = 1/4.
+/// How often a drawn index may be taken already. Of a million regions that are all in one quarter
+/// of the 2^24 indexes, a draw hits one with p = 1/4.
 const DRAWS: usize = 64;
 
 /// The table of one device.
@@ -113,8 +113,8 @@ impl Tpt {
         Ok(mem)
     }
 
-    /// Checks an access and carries it out in one go: `copy` gets the memory, and where in it the access begins. It does one piece of work
-    /// of bounded size, at most 64 KiB.
+    /// Checks an access and carries it out in one go: `copy` gets the memory, and where in it the
+    /// access begins. It does one piece of work of bounded size, at most 64 KiB.
     ///
     /// Any context but hardirq. For an access of no bytes nothing is done.
     #[inline]

@@ -8,8 +8,8 @@ use super::entry::{
 };
 use crate::{
     driver::{
-        device::{
-            limits,
+        limits::{
+            self,
             Count,
             Counted, //
         },
@@ -29,17 +29,17 @@ use crate::{
             Udata,
             Umem,
             UserMrReq, //
-        },
+        }, //
     },
-    uapi::abi,
+    uapi::abi, //
 };
-use iwarp::{
-    mem::access::{
+use iwarp::mem::{
+    access::{
         Kind,
         PdId,
         Rights, //
     },
-    mem::stag::Stag, //
+    stag::Stag, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -254,7 +254,8 @@ pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> 
     mr.entry.shadow.fill(sg)
 }
 
-/// For `rdma resource show mr -dd`, which anybody may ask: no address, be it the kernel's or another program's.
+/// For `rdma resource show mr -dd`, which anybody may ask: no address, be it the kernel's or
+/// another program's.
 pub(crate) fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
     let region = mr.entry.region();
     out.text(c"kind", fmt!("{:?}", region.kind))?;

@@ -33,4 +33,5 @@ pub mod mpa;
 pub mod qp;
 pub mod rx;
 pub mod tx;
+pub mod verdict;
 pub mod wire;

@@ -4,13 +4,40 @@
 
 mod common;
 
-use common::{region, Rng, BASE, PD, QP};
-use iwarp::error::{QpEvent, WcStatus};
-use iwarp::mem::access::{
-    check, check_fast_reg, check_invalidate, Access, AccessError, AccessOp, Consumer, FastReg,
-    Invalidate, Kind, Need, PdId, Region, Rights,
+use common::{
+    region,
+    Rng,
+    BASE,
+    PD,
+    QP, //
 };
-use iwarp::mem::stag::Stag;
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp, //
+    },
+    mem::{
+        access::{
+            check,
+            check_fast_reg,
+            check_invalidate,
+            Access,
+            Consumer,
+            FastReg,
+            Invalidate,
+            Kind,
+            Need,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    },
+    verdict::{
+        QpEvent,
+        WcStatus, //
+    }, //
+};
 
 const LEN: u64 = 0x1000;
 const NEEDS: [Need; 5] = [
@@ -187,7 +214,8 @@ fn rights() {
     }
 }
 
-/// What a QP does not let its peer do is refused, as what the region does not; to its owner it says nothing.
+/// What a QP does not let its peer do is refused, as what the region does not; to its owner it says
+/// nothing.
 #[test]
 fn rights_of_the_queue_pair() {
     let region = Region {

@@ -2,7 +2,14 @@
 
 //! Which doorbells are answered later: those of programs that post and post, and no others.
 
-use iwarp::qp::coalesce::{Gather, Turn, ENOUGH, LONGEST_ROW, ROW, SMALL};
+use iwarp::qp::coalesce::{
+    Gather,
+    Turn,
+    ENOUGH,
+    LONGEST_ROW,
+    ROW,
+    SMALL, //
+};
 
 /// A program that rings the bell of one queue pair.
 struct Program {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fuzz targets over the inputs that are kept: what the fuzzer has found worth keeping, and what
-//! once failed. And over some that are made up, so that it shows if a target is broken.
+//! The fuzz targets over the inputs that are kept: what the fuzzer has found worth keeping, and
+//! what once failed. And over some that are made up, so that it shows if a target is broken.
 
 mod targets;
 

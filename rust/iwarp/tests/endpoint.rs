@@ -7,18 +7,49 @@
 //! they may have. Between two of its moves anything else may happen: FIN, reset, requests to end
 //! the connection, time. The explorer tries all orders.
 
-use iwarp::cm::{
-    Action, Cause, Deadline, End, Endpoint, Facts, Input, Notes, Owed, Pushed, Read, Side, State,
-    Step, Tcp, Teardown, Timer,
+use iwarp::{
+    cm::{
+        Action,
+        Cause,
+        Deadline,
+        End,
+        Endpoint,
+        Facts,
+        Input,
+        Notes,
+        Owed,
+        Pushed,
+        Read,
+        Side,
+        State,
+        Step,
+        Tcp,
+        Teardown,
+        Timer, //
+    },
+    error::MpaError,
+    mpa::{
+        Config,
+        Established,
+        Initiator,
+        PeerDepth,
+        Reply,
+        Request,
+        Responder,
+        Revision,
+        Rtr,
+        RtrSet,
+        MAX_FRAME, //
+    }, //
 };
-use iwarp::error::MpaError;
-use iwarp::mpa::{
-    Config, Established, Initiator, PeerDepth, Reply, Request, Responder, Revision, Rtr, RtrSet,
-    MAX_FRAME,
+use std::{
+    collections::HashSet,
+    hash::{
+        Hash,
+        Hasher, //
+    },
+    mem::discriminant, //
 };
-use std::collections::HashSet;
-use std::hash::{Hash, Hasher};
-use std::mem::discriminant;
 
 /// So often a consumer does not take an offer. More would only be more of the same, see
 /// [`offers_end`]; after an eviction the next one is the last.
@@ -185,10 +216,7 @@ fn inputs() -> Vec<Input<u8>> {
 }
 
 fn all_facts() -> Vec<Facts> {
-    let asked = [None]
-        .into_iter()
-        .chain(HOW.map(Some))
-        .collect::<Vec<_>>();
+    let asked = [None].into_iter().chain(HOW.map(Some)).collect::<Vec<_>>();
     let mut all = Vec::new();
     for tcp in TCP {
         for &asked in &asked {
@@ -239,7 +267,11 @@ fn total() {
                     if let Action::Finish { owed, .. } = step.action {
                         assert_eq!((fsm.state(), fsm.owed()), (State::Closed, Owed::Nothing));
                         let claimed = matches!(input, Input::Joined { claimed: true, .. });
-                        let wanted = if claimed { Owed::Nothing } else { before.owed() };
+                        let wanted = if claimed {
+                            Owed::Nothing
+                        } else {
+                            before.owed()
+                        };
                         assert_eq!(owed, wanted, "{before:?} {input:?}");
                     }
                     if seen.insert(fsm) {
@@ -466,10 +498,8 @@ impl World {
     /// The host has nothing to do until something happens.
     fn rest(&self) {
         let state = self.fsm.state();
-        let waits_for_peer = !matches!(
-            state,
-            State::New | State::Up | State::Alone | State::Closed
-        );
+        let waits_for_peer =
+            !matches!(state, State::New | State::Up | State::Alone | State::Closed);
         let held = self.held && !self.first_fpdu && state == State::Up;
         if waits_for_peer || held {
             assert!(self.deadline.is_some(), "no deadline: {self:?}");
@@ -514,7 +544,13 @@ impl World {
     fn moves(self) -> Vec<Self> {
         if !self.begun {
             return [Ok(()), Err(HOST)]
-                .map(|result| Self { begun: true, ..self }.input(Input::Begun(result)))
+                .map(|result| {
+                    Self {
+                        begun: true,
+                        ..self
+                    }
+                    .input(Input::Begun(result))
+                })
                 .to_vec();
         }
         if self.heard.last.is_some() {
@@ -557,12 +593,21 @@ impl World {
             next.push(other);
         }
         if self.deadline.is_some() {
-            next.push(Self { expired: true, ..*self });
+            next.push(Self {
+                expired: true,
+                ..*self
+            });
         }
         if self.stream && !self.quiet {
-            next.push(Self { first_fpdu: true, ..*self });
+            next.push(Self {
+                first_fpdu: true,
+                ..*self
+            });
         }
-        next.push(Self { listening: false, ..*self });
+        next.push(Self {
+            listening: false,
+            ..*self
+        });
         if self.fsm.state() == State::Alone {
             let mut other = *self;
             other.notes.send_in_vain();

@@ -2,7 +2,10 @@
 
 //! Deficit round robin: what queue pairs with messages of different sizes get of a mover.
 
-use iwarp::qp::fairness::{Share, QUANTUM};
+use iwarp::qp::fairness::{
+    Share,
+    QUANTUM, //
+};
 use std::collections::VecDeque;
 
 /// A queue pair that always has more to send, in FPDUs of that size.

@@ -2,12 +2,32 @@
 
 //! The MPA start-up: both sides against each other, against peers that are old or odd, in pieces.
 
-use iwarp::error::{Error, MpaError};
-use iwarp::mpa::{
-    Config, Established, Initiator, PeerDepth, Reply, Request, Responder, Revision, Rtr, RtrKind,
-    RtrSet, MAX_FRAME,
+use iwarp::{
+    error::{
+        Error,
+        MpaError, //
+    },
+    mpa::{
+        Config,
+        Established,
+        Initiator,
+        PeerDepth,
+        Reply,
+        Request,
+        Responder,
+        Revision,
+        Rtr,
+        RtrKind,
+        RtrSet,
+        MAX_FRAME, //
+    },
+    wire::mpa::{
+        emit_frame,
+        Enhanced,
+        Frame,
+        FrameKind, //
+    }, //
 };
-use iwarp::wire::mpa::{emit_frame, Enhanced, Frame, FrameKind};
 
 const CONFIG: Config = Config {
     revision: Revision::Two,
@@ -172,8 +192,8 @@ fn check_pair(active: Config, passive: Config) {
     }
 }
 
-/// FPDUs larger than a segment take two that want them; the bit of one who does not is zero, whatever
-/// the other's is.
+/// FPDUs larger than a segment take two that want them; the bit of one who does not is zero,
+/// whatever the other's is.
 #[test]
 fn large_fpdus() {
     const LARGE: u8 = 0x08;

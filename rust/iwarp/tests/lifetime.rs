@@ -4,24 +4,51 @@
 //! whoever owns the transmit token, completed in order by whoever finds the head of the FIFO done,
 //! flushed when the queue pair dies.
 //!
-//! The machines are the real ones: the transmit token (`qp::owner`), the phase (`qp::phase`), the FIFO
-//! (`qp::completions`) and the claim of the flush (`qp::flush`). Around them are the actors of
-//! `rust/driver/qp` without their data: one step of an actor is one access to shared memory, or what
-//! is done under one lock. All orders of steps are tried.
-//! Always: at most one owner, completions in the order of posting, each work request once, no
-//! success behind a failure. Who ends the queue pair leaves when all that was posted by then has
-//! completed, whatever posters do meanwhile. In the end: all that was posted has completed, and if
-//! nobody killed the queue pair, with success.
+//! The machines are the real ones: the transmit token (`qp::owner`), the phase (`qp::phase`), the
+//! FIFO (`qp::completions`) and the claim of the flush (`qp::flush`). Around them are the actors of
+//! `rust/driver/qp` without their data: one step of an actor is one access to shared memory, or
+//! what is done under one lock. All orders of steps are tried. Always: at most one owner,
+//! completions in the order of posting, each work request once, no success behind a failure. Who
+//! ends the queue pair leaves when all that was posted by then has completed, whatever posters do
+//! meanwhile. In the end: all that was posted has completed, and if nobody killed the queue pair,
+//! with success.
 
-use iwarp::error::WcStatus;
-use iwarp::qp::completions::{Fifo, Item, Next, Queue, Request};
-use iwarp::qp::delivery::{Rule, Sent};
-use iwarp::qp::flush;
-use iwarp::qp::owner::{
-    is_stopping, kick, leave, phase as token, stop, take, Action, Leave, Phase as Token, Step,
-    Wake, INITIAL,
+use iwarp::{
+    qp::{
+        completions::{
+            Fifo,
+            Item,
+            Next,
+            Queue,
+            Request, //
+        },
+        delivery::{
+            Rule,
+            Sent, //
+        },
+        flush,
+        owner::{
+            is_stopping,
+            kick,
+            leave,
+            phase as token,
+            stop,
+            take,
+            Action,
+            Leave,
+            Phase as Token,
+            Step,
+            Wake,
+            INITIAL, //
+        },
+        phase::{
+            advance,
+            Phase,
+            Posted, //
+        }, //
+    },
+    verdict::WcStatus, //
 };
-use iwarp::qp::phase::{advance, Phase, Posted};
 use std::collections::HashSet;
 
 /// Most work requests of a scenario.
@@ -88,8 +115,8 @@ impl Queue for Slots {
     }
 }
 
-/// What the actors share. Work requests are numbered as they are posted: those up to `taken` have been
-/// taken from the SQ.
+/// What the actors share. Work requests are numbered as they are posted: those up to `taken` have
+/// been taken from the SQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shared {
     word: u32,
@@ -733,7 +760,8 @@ fn ended_twice() {
     explore(PLAN, true, &[poster(true, 2), modifier, killer()]);
 }
 
-/// The datamover posts completions when memory is released, whoever has the token, and whatever ends.
+/// The datamover posts completions when memory is released, whoever has the token, and whatever
+/// ends.
 #[test]
 fn by_reference() {
     for shared in [

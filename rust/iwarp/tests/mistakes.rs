@@ -5,15 +5,43 @@
 
 mod common;
 
-use common::{crc32c, region, Receiver, BASE};
-use iwarp::error::{Error, TermCode};
-use iwarp::mem::access::{AccessError, AccessOp, Rights};
-use iwarp::mem::stag::Stag;
-use iwarp::rx::{Event, Need, ReadExpect};
-use iwarp::wire::ddp::{Tagged, Untagged};
-use iwarp::wire::mpa::RtrSet;
-use iwarp::wire::rdmap::{Header, ReadRequest};
-use iwarp::wire::terminate::Terminate;
+use common::{
+    crc32c,
+    region,
+    Receiver,
+    BASE, //
+};
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp,
+        Error, //
+    },
+    mem::{
+        access::Rights,
+        stag::Stag, //
+    },
+    rx::{
+        Event,
+        Need,
+        ReadExpect, //
+    },
+    wire::{
+        ddp::{
+            Tagged,
+            Untagged, //
+        },
+        mpa::RtrSet,
+        rdmap::{
+            Header,
+            ReadRequest, //
+        },
+        terminate::{
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 fn read_request(len: u32) -> ReadRequest {
     ReadRequest {

@@ -7,7 +7,18 @@
 //! stopped, and then it really was.
 
 use iwarp::qp::owner::{
-    is_stopping, kick, leave, phase, stop, take, Action, Leave, Phase, Step, Wake, INITIAL,
+    is_stopping,
+    kick,
+    leave,
+    phase,
+    stop,
+    take,
+    Action,
+    Leave,
+    Phase,
+    Step,
+    Wake,
+    INITIAL, //
 };
 use std::collections::HashSet;
 

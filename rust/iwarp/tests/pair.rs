@@ -4,15 +4,45 @@
 
 mod common;
 
-use common::{header, region, send, unmark, Receiver, Rng, BASE};
-use iwarp::error::TermCode;
-use iwarp::mem::stag::Stag;
-use iwarp::mpa::rtr_message;
-use iwarp::rx::{Event, ReadExpect};
-use iwarp::tx::{max_payload, message_cost, Message, TxStream};
-use iwarp::wire::mpa::{mulpdu, RtrKind, RtrSet};
-use iwarp::wire::rdmap::{ReadRequest, SEND_HEADER, TAGGED_HEADER};
-use iwarp::wire::terminate::Terminate;
+use common::{
+    header,
+    region,
+    send,
+    unmark,
+    Receiver,
+    Rng,
+    BASE, //
+};
+use iwarp::{
+    mem::stag::Stag,
+    mpa::rtr_message,
+    rx::{
+        Event,
+        ReadExpect, //
+    },
+    tx::{
+        max_payload,
+        message_cost,
+        Message,
+        TxStream, //
+    },
+    wire::{
+        mpa::{
+            mulpdu,
+            RtrKind,
+            RtrSet, //
+        },
+        rdmap::{
+            ReadRequest,
+            SEND_HEADER,
+            TAGGED_HEADER, //
+        },
+        terminate::{
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 const PLAIN: Message<'_> = Message::Send {
     se: false,

@@ -5,7 +5,11 @@
 mod common;
 
 use common::Rng;
-use iwarp::cm::pair::{connects, Fit, Hello};
+use iwarp::cm::pair::{
+    connects,
+    Fit,
+    Hello, //
+};
 
 const A: Hello = Hello {
     qpn: 0x11,

@@ -7,10 +7,22 @@ mod common;
 mod page_layout;
 
 use common::Rng;
-use iwarp::error::Error;
-use iwarp::mem::stag::{Secret, Stag, StagGenerator};
-use iwarp::qp::credits::{Gate, ReadCredits};
-use page_layout::{PageLayout, Place};
+use iwarp::{
+    error::Error,
+    mem::stag::{
+        Secret,
+        Stag,
+        StagGenerator, //
+    },
+    qp::credits::{
+        Gate,
+        ReadCredits, //
+    }, //
+};
+use page_layout::{
+    PageLayout,
+    Place, //
+};
 
 /// Every byte of a region, found by walking through its pages.
 fn walk(size: u64, first: u64, len: u64) -> Vec<(usize, usize)> {

@@ -4,14 +4,45 @@
 
 mod common;
 
-use common::{tags, Boot, Rng};
-use iwarp::error::Error;
-use iwarp::mem::stag::{Secret, Stag, StagGenerator};
-use iwarp::qp::credits::{Gate, ReadCredits};
-use iwarp::qp::delivery::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
-use iwarp::qp::fsm::{step, Actions, Event, Facts, Invalid, State};
-use std::cell::RefCell;
-use std::collections::HashSet;
+use common::{
+    tags,
+    Boot,
+    Rng, //
+};
+use iwarp::{
+    error::Error,
+    mem::stag::{
+        Secret,
+        Stag,
+        StagGenerator, //
+    },
+    qp::{
+        credits::{
+            Gate,
+            ReadCredits, //
+        },
+        delivery::{
+            is_only_held,
+            may_retire,
+            Entry,
+            Progress,
+            Rule,
+            Sent, //
+        },
+        fsm::{
+            step,
+            Actions,
+            Event,
+            Facts,
+            Invalid,
+            State, //
+        }, //
+    }, //
+};
+use std::{
+    cell::RefCell,
+    collections::HashSet, //
+};
 
 const STATES: [State; 6] = [
     State::Idle,

@@ -6,19 +6,69 @@
 
 mod common;
 
-use common::{crc32c, header, region, send, Receiver, Rng, BASE};
-use iwarp::error::{Error, MpaError, TermCode};
-use iwarp::mem::access::{
-    check, check_invalidate, Access, AccessError, AccessOp, Consumer, Kind, Need, PdId, Region,
-    Rights,
+use common::{
+    crc32c,
+    header,
+    region,
+    send,
+    Receiver,
+    Rng,
+    BASE, //
 };
-use iwarp::mem::stag::Stag;
-use iwarp::mpa::{Config, Initiator, Responder, Revision, RtrSet, MAX_FRAME};
-use iwarp::rx::ReadExpect;
-use iwarp::tx::{max_payload, message_cost, Message, TxStream};
-use iwarp::wire::mpa::{mulpdu, Enhanced, Frame};
-use iwarp::wire::rdmap::{Header, Preamble, ReadRequest};
-use iwarp::wire::terminate::{DdpCopy, Terminate};
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp,
+        Error,
+        MpaError, //
+    },
+    mem::{
+        access::{
+            check,
+            check_invalidate,
+            Access,
+            Consumer,
+            Kind,
+            Need,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    },
+    mpa::{
+        Config,
+        Initiator,
+        Responder,
+        Revision,
+        RtrSet,
+        MAX_FRAME, //
+    },
+    rx::ReadExpect,
+    tx::{
+        max_payload,
+        message_cost,
+        Message,
+        TxStream, //
+    },
+    wire::{
+        mpa::{
+            mulpdu,
+            Enhanced,
+            Frame, //
+        },
+        rdmap::{
+            Header,
+            Preamble,
+            ReadRequest, //
+        },
+        terminate::{
+            DdpCopy,
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 #[test]
 fn parsers() {
@@ -387,7 +437,7 @@ fn every_error_has_its_answers() {
         if let Some(code) = error.terminate() {
             assert!(code.is_known(), "{error:?}");
         }
-        assert_ne!(error.wc_status(), iwarp::error::WcStatus::Success);
+        assert_ne!(error.wc_status(), iwarp::verdict::WcStatus::Success);
         let _ = (error.fault(), error.qp_event());
     }
 }

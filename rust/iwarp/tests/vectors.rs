@@ -4,18 +4,51 @@
 
 mod common;
 
-use common::{crc32c, send};
+use common::{
+    crc32c,
+    send, //
+};
 
 #[path = "../../kapi/crc32c/table.rs"]
 mod crc32c_table;
 
-use iwarp::error::{Error, MpaError, TermCode};
-use iwarp::mem::stag::Stag;
-use iwarp::tx::{Message, TxStream};
-use iwarp::wire::ddp::{Control, Tagged, Untagged};
-use iwarp::wire::mpa::{self, emit_frame, Enhanced, Frame, FrameKind, RtrKind, RtrSet};
-use iwarp::wire::rdmap::{Header, Opcode, ReadRequest};
-use iwarp::wire::terminate::{DdpCopy, Terminate};
+use iwarp::{
+    error::{
+        Error,
+        MpaError, //
+    },
+    mem::stag::Stag,
+    tx::{
+        Message,
+        TxStream, //
+    },
+    wire::{
+        ddp::{
+            Control,
+            Tagged,
+            Untagged, //
+        },
+        mpa::{
+            self,
+            emit_frame,
+            Enhanced,
+            Frame,
+            FrameKind,
+            RtrKind,
+            RtrSet, //
+        },
+        rdmap::{
+            Header,
+            Opcode,
+            ReadRequest, //
+        },
+        terminate::{
+            DdpCopy,
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 const SINK: Stag = Stag(0xaabb_ccdd);
 const SOURCE: Stag = Stag(0x1122_3344);
@@ -356,8 +389,9 @@ fn start_up_frames() {
         hex("4d504120494420526570204672616d65 e0 02 0000")
     );
 
-    // Reserved bits: no error when received, and zero when sent, but for one in each kind of frame. In a
-    // reply that one does not count beside the one of the request, as if all of them had been kept.
+    // Reserved bits: no error when received, and zero when sent, but for one in each kind of frame.
+    // In a reply that one does not count beside the one of the request, as if all of them had been
+    // kept.
     for bits in 0..16 {
         for (kind, large, bit) in [
             (FrameKind::Request, bits & 8 != 0, 8),

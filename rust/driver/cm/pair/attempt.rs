@@ -4,7 +4,7 @@
 
 use super::{
     super::{
-        super::device::Device,
+        super::Device,
         endpoint::{
             Endpoint,
             Handshake,
@@ -33,14 +33,15 @@ use iwarp::{
         Revision,
         RtrSet,
         MAX_FRAME, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-/// Revision 2 whatever the parameter says: either end may speak first, and read depths are negotiated.
+/// Revision 2 whatever the parameter says: either end may speak first, and read depths are
+/// negotiated.
 fn config(dev: &Device, ird: u16, ord: u16) -> Config {
     Config {
         revision: Revision::Two,

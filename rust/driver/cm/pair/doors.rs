@@ -8,7 +8,7 @@ use super::super::{
         self,
         Listener,
         FIRST_FREE_PORT, //
-    },
+    }, //
 };
 use crate::kapi::{
     errno,
@@ -22,7 +22,7 @@ use kernel::{
         atomic::Relaxed,
         Arc,
         Mutex, //
-    },
+    }, //
 };
 
 /// Ports tried to call from, before a pause.

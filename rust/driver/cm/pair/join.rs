@@ -26,16 +26,18 @@ use crate::kapi::{
     net::LockedSock, //
 };
 use iwarp::{
-    cm::pair::{
-        Fit,
-        Hello, //
+    cm::{
+        pair::{
+            Fit,
+            Hello, //
+        },
+        Input, //
     },
-    cm::Input,
     mpa::{
         Established,
         Responder,
         MAX_FRAME, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -108,8 +110,8 @@ impl Endpoint {
             .accept(pair.ird, ord, &answer.emit(), &mut frame)
             .ok()?;
         let qp = pair.claim()?;
-        // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks we
-        // are up.
+        // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks
+        // we are up.
         let result = self.join(inner, qp, &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
         });

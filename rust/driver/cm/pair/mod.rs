@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connecting without a connection manager: what stands behind `modify_qp` to RTR with an address vector.
+//! Connecting without a connection manager: what stands behind `modify_qp` to RTR with an address
+//! vector.
 //!
-//! A [`Pair`] is a QP's wait for the one other QP that its program named. By a rule that both ends can
-//! compute (`iwarp::cm::pair::connects`) one of them connects and the other one listens, at [`PORT`] of the
-//! address that its source GID is. Neither knows when the other one gets to RTR: the one that connects
-//! tries again until it is let in. Each try is an [`Endpoint`] that has no QP yet; the one that succeeds
-//! gets it and from then on is like any other, except that iw_cm is told nothing, because it knows
-//! nothing of the connection.
+//! A [`Pair`] is a QP's wait for the one other QP that its program named. By a rule that both ends
+//! can compute (`iwarp::cm::pair::connects`) one of them connects and the other one listens, at
+//! [`PORT`] of the address that its source GID is. Neither knows when the other one gets to RTR:
+//! the one that connects tries again until it is let in. Each try is an [`Endpoint`] that has no QP
+//! yet; the one that succeeds gets it and from then on is like any other, except that iw_cm is told
+//! nothing, because it knows nothing of the connection.
 //!
-//! Without a connection manager nobody expects to hear of the end of a connection either. A QP whose
-//! peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
+//! Without a connection manager nobody expects to hear of the end of a connection either. A QP
+//! whose peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
 //!
-//! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a user who
-//! calls it may not bind the port. The lock in a pair is of rank 4 in the table of `driver/mod.rs`. The one
-//! in [`Doors`] is outside of all others there: no endpoint is locked while a listener goes.
+//! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a
+//! user who calls it may not bind the port. The lock in a pair is of rank 4 in the table of
+//! `driver/mod.rs`. The one in [`Doors`] is outside of all others there: no endpoint is locked
+//! while a listener goes.
 
 mod attempt;
 mod doors;
@@ -46,7 +48,7 @@ use iwarp::{
         connects,
         Hello, //
     },
-    qp::fsm::Event,
+    qp::fsm::Event, //
 };
 use kernel::{
     prelude::*,
@@ -64,27 +66,27 @@ use kernel::{
         new_delayed_work,
         DelayedWork,
         WorkItem, //
-    },
+    }, //
 };
 
 pub(crate) use self::doors::Doors;
 
 /// The TCP port of those who accept. Nobody has registered it, it is none of those that clients are
-/// given, and it is privileged. So is the port of those who connect: a program without rights cannot
-/// pose as the peer at either end.
+/// given, and it is privileged. So is the port of those who connect: a program without rights
+/// cannot pose as the peer at either end.
 const PORT: u16 = 290;
 
-/// How long a pair takes no more requests after one from the right host that did not know the PSNs, which
-/// have 24 bits: too long for guesses, and the peer comes again.
+/// How long a pair takes no more requests after one from the right host that did not know the PSNs,
+/// which have 24 bits: too long for guesses, and the peer comes again.
 const SUSPICION_MS: Msecs = 1_000;
 
-/// Pause after the first failure to connect; it doubles up to the last, so that a peer that is late finds
-/// us about as late again at the most.
+/// Pause after the first failure to connect; it doubles up to the last, so that a peer that is late
+/// finds us about as late again at the most.
 const FIRST_PAUSE_MS: Msecs = 1;
 const LAST_PAUSE_MS: Msecs = 500;
 
-/// The least a QP with something to send waits for its peer, whatever `timeout` says, which is meant for
-/// a network of microseconds: a lost SYN costs TCP a second, another one two more.
+/// The least a QP with something to send waits for its peer, whatever `timeout` says, which is
+/// meant for a network of microseconds: a lost SYN costs TCP a second, another one two more.
 const LEAST_MS: u64 = 10_000;
 
 /// The wait of a QP for its peer.
@@ -146,7 +148,8 @@ fn is_past(end: Option<Jiffies>) -> bool {
     end.is_some_and(|end| left(end) == 0)
 }
 
-/// A read depth of the attributes. None at all would leave a program that does not care without Reads.
+/// A read depth of the attributes. None at all would leave a program that does not care without
+/// Reads.
 fn depth(asked: Option<u8>) -> u16 {
     asked.map_or(MAX_DEPTH, |depth| u16::from(depth).clamp(1, MAX_DEPTH))
 }
@@ -253,8 +256,8 @@ impl Pair {
         drop(door);
     }
 
-    /// Ends the wait, and gives the last try; `None` if it has ended before. It is for whoever ends it to
-    /// say what becomes of the QP. Any context.
+    /// Ends the wait, and gives the last try; `None` if it has ended before. It is for whoever ends
+    /// it to say what becomes of the QP. Any context.
     fn end(self: &Arc<Self>) -> Option<Option<Arc<Endpoint>>> {
         let mut wait = self.wait.lock();
         if wait.over {

@@ -6,16 +6,29 @@
 //! It begins when nothing can be placed or sent any more. Work requests posted later are flushed
 //! the same way.
 
-use crate::driver::qp::completions::Wr;
-use crate::driver::qp::rq::RecvWr;
-use crate::driver::qp::sq::SendWr;
-use crate::driver::qp::state::Phase;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::kapi::rdma::QpEvent;
-use iwarp::error::WcStatus;
-use iwarp::qp::flush;
-use kernel::sync::atomic::{Acquire, Full, Relaxed, Release};
+use crate::{
+    driver::{
+        qp::{
+            completions::Wr,
+            rq::RecvWr,
+            sq::SendWr,
+            state::Phase, //
+        },
+        stats::Counter,
+        QpObj, //
+    },
+    kapi::rdma::QpEvent, //
+};
+use iwarp::{
+    qp::flush,
+    verdict::WcStatus, //
+};
+use kernel::sync::atomic::{
+    Acquire,
+    Full,
+    Relaxed,
+    Release, //
+};
 
 /// Rounds of a flush for a program that keeps posting.
 const ROUNDS: u32 = 8;

@@ -8,4 +8,5 @@ mod stop;
 pub(crate) mod terminate;
 
 pub(in crate::driver::qp) use self::reaper::Reaper;
+
 pub(crate) use self::stop::Cause;

@@ -5,14 +5,33 @@
 //! A receive goes into mapped memory without a system call, so nothing else would flush it. The
 //! reaper polls the rings until the QP is destroyed.
 
-use crate::driver::{QpObj, QpRef};
-use crate::kapi::sync::SpinLockIrq;
-use crate::kapi::wq;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::Arc;
-use kernel::time::{msecs_to_jiffies, Msecs};
-use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
+use crate::{
+    driver::{
+        QpObj,
+        QpRef, //
+    },
+    kapi::{
+        sync::SpinLockIrq,
+        wq, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Msecs, //
+    },
+    workqueue::{
+        impl_has_delayed_work,
+        new_delayed_work,
+        DelayedWork,
+        WorkItem, //
+    }, //
+};
 
 /// Time between two looks in milliseconds; it doubles from the first to the last.
 const FIRST_MS: Msecs = 20;

@@ -2,18 +2,35 @@
 
 //! Failure and stop: the causes of a stream's end, and how its two directions come to rest.
 
-use crate::driver::cm::Teardown;
-use crate::driver::qp::state::Phase;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::kapi::rdma::QpEvent;
-use crate::trace;
-use iwarp::error::{Error as IwarpError, QpEvent as Event, TermCode};
-use iwarp::qp::fsm;
-use iwarp::qp::owner::{self, Action};
-use iwarp::wire::terminate::Terminate;
-use kernel::prelude::*;
-use kernel::sync::atomic::Release;
+use crate::{
+    driver::{
+        cm::Teardown,
+        qp::state::Phase,
+        stats::Counter,
+        QpObj, //
+    },
+    kapi::rdma::QpEvent,
+    trace, //
+};
+use iwarp::{
+    error::Error as IwarpError,
+    qp::{
+        fsm,
+        owner::{
+            self,
+            Action, //
+        }, //
+    },
+    verdict::QpEvent as Event,
+    wire::terminate::{
+        TermCode,
+        Terminate, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::Release, //
+};
 
 /// The cause of a stream's failure.
 pub(crate) enum Cause {
@@ -84,6 +101,11 @@ impl QpObj {
         if let Some(ep) = link {
             ep.request_teardown(how);
         }
+    }
+
+    /// Fails the stream for a reason on this side. Any context.
+    pub(crate) fn fail_here(&self, error: IwarpError) {
+        self.fail(Cause::Local(error));
     }
 
     /// Notes that the peer is gone; the next flushed work request reports it.

@@ -3,9 +3,13 @@
 //! The Terminate: the last message of a stream (RFC 5040 7.1).
 
 use super::stop::trace_terminate;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::kapi::net::Socket;
+use crate::{
+    driver::{
+        stats::Counter,
+        QpObj, //
+    },
+    kapi::net::Socket, //
+};
 
 /// The progress of a Terminate.
 pub(crate) enum Progress {

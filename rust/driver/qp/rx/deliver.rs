@@ -2,20 +2,41 @@
 
 //! Delivery: complete FPDUs become completions or Read Requests to answer; errors end the stream.
 
-use super::place::Target;
-use super::{RxCtx, LARGE};
-use crate::driver::cq::{Completion, WcOp};
-use crate::driver::qp::end::Cause;
-use crate::driver::qp::irrq::Request;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::trace;
-use iwarp::error::{Error, Result, WcStatus};
-use iwarp::mem::access::{AccessOp, Need as Right};
-use iwarp::mem::stag::Stag;
-use iwarp::qp::owner::Wake;
-use iwarp::rx::Event;
-use iwarp::wire::rdmap::ReadRequest;
+use super::{
+    place::Target,
+    RxCtx,
+    LARGE, //
+};
+use crate::{
+    driver::{
+        cq::{
+            Completion,
+            WcOp, //
+        },
+        qp::{
+            end::Cause,
+            irrq::Request, //
+        },
+        stats::Counter,
+        QpObj, //
+    },
+    trace, //
+};
+use iwarp::{
+    error::{
+        AccessOp,
+        Error,
+        Result, //
+    },
+    mem::{
+        access::Need as Right,
+        stag::Stag, //
+    },
+    qp::owner::Wake,
+    rx::Event,
+    verdict::WcStatus,
+    wire::rdmap::ReadRequest, //
+};
 
 impl RxCtx {
     /// Ends an FPDU, and delivers its message if that is complete.

@@ -13,24 +13,55 @@ mod deliver;
 mod place;
 
 use self::place::Target;
-use super::end::Cause;
-use super::rq::RecvWr;
-use super::sgl::Sgl;
-use super::state::Phase;
-use crate::driver::cm::Endpoint;
-use crate::driver::stats::Counter;
-use crate::driver::tpt::entry::{LastEntry, MemRef};
-use crate::driver::QpObj;
-use crate::kapi::context;
-use crate::kapi::crc32c::Crc32c;
-use crate::kapi::net::{RxSock, Skb};
-use iwarp::error::{Error, Result};
-use iwarp::qp::owner::Wake;
-use iwarp::rx::{Need, RxConfig, RxMachine};
-use iwarp::wire::mpa;
-use iwarp::wire::rdmap::MAX_HEADER;
-use kernel::sync::atomic::{Full, Relaxed, Release};
-use kernel::sync::Arc;
+use super::{
+    end::Cause,
+    rq::RecvWr,
+    sgl::Sgl,
+    state::Phase, //
+};
+use crate::{
+    driver::{
+        cm::Endpoint,
+        stats::Counter,
+        tpt::entry::{
+            LastEntry,
+            MemRef, //
+        },
+        QpObj, //
+    },
+    kapi::{
+        context,
+        crc32c::Crc32c,
+        net::{
+            RxSock,
+            Skb, //
+        }, //
+    }, //
+};
+use iwarp::{
+    error::{
+        Error,
+        Result, //
+    },
+    qp::owner::Wake,
+    rx::{
+        Need,
+        RxConfig,
+        RxMachine, //
+    },
+    wire::{
+        mpa,
+        rdmap::MAX_HEADER, //
+    }, //
+};
+use kernel::sync::{
+    atomic::{
+        Full,
+        Relaxed,
+        Release, //
+    },
+    Arc, //
+};
 
 /// Bytes consumed in one run.
 const TURN: usize = 256 * 1024;

@@ -4,16 +4,30 @@
 //! names.
 
 use super::RxCtx;
-use crate::driver::qp::sgl::List;
-use crate::driver::stats::Counter;
-use crate::driver::tpt::entry::MemRef;
-use crate::driver::QpObj;
-use crate::kapi::net::Skb;
-use crate::trace;
-use iwarp::error::{Error, Result};
-use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
-use iwarp::rx::{Kind, Segment};
-use iwarp::wire::ddp::Tagged;
+use crate::{
+    driver::{
+        qp::sgl::List,
+        stats::Counter,
+        tpt::entry::MemRef,
+        QpObj, //
+    },
+    kapi::net::Skb,
+    trace, //
+};
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp,
+        Error,
+        Result, //
+    },
+    mem::access::Need as Right,
+    rx::{
+        Kind,
+        Segment, //
+    },
+    wire::ddp::Tagged, //
+};
 
 /// The destination of the current segment's payload.
 pub(super) enum Target {

@@ -2,10 +2,18 @@
 
 //! Out: consumer memory to FPDUs.
 
-use super::{List, Sgl};
-use crate::kapi::crc32c::Crc32c;
-use crate::kapi::net::TxBuf;
-use iwarp::mem::access::{AccessError, Need};
+use super::{
+    List,
+    Sgl, //
+};
+use crate::kapi::{
+    crc32c::Crc32c,
+    net::TxBuf, //
+};
+use iwarp::{
+    error::AccessError,
+    mem::access::Need, //
+};
 
 impl Sgl {
     /// Whether all of it can be sent by reference.

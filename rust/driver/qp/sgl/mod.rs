@@ -10,11 +10,27 @@
 mod gather;
 mod scatter;
 
-use crate::driver::tpt::entry::{LastEntry, MemRef};
-use crate::driver::QpObj;
-use crate::kapi::rdma::Sge;
-use iwarp::mem::access::{Access, AccessError, Need, PdId};
-use iwarp::mem::stag::Stag;
+use crate::{
+    driver::{
+        tpt::entry::{
+            LastEntry,
+            MemRef, //
+        },
+        QpObj, //
+    },
+    kapi::rdma::Sge, //
+};
+use iwarp::{
+    error::AccessError,
+    mem::{
+        access::{
+            Access,
+            Need,
+            PdId, //
+        },
+        stag::Stag, //
+    }, //
+};
 
 /// Most elements of a list, as in libsiw.
 pub(crate) const MAX_SGE: usize = crate::uapi::abi::MAX_SGE;

@@ -5,9 +5,15 @@
 //! Bytes go straight from the socket buffer to the consumer's pages. The CRC is computed over the
 //! socket buffer, because the consumer may write to its pages.
 
-use super::{List, Sgl};
+use super::{
+    List,
+    Sgl, //
+};
 use crate::kapi::net::Skb;
-use iwarp::mem::access::{AccessError, Need};
+use iwarp::{
+    error::AccessError,
+    mem::access::Need, //
+};
 
 impl Sgl {
     /// Places a whole message in `list`: `len` bytes of `skb` from `off` on.

@@ -2,13 +2,25 @@
 
 //! Zero copy: decides which messages are sent by reference.
 
-use super::message::list;
-use super::{Source, TxCtx};
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::kapi::net::Mark;
-use iwarp::error::Error as IwarpError;
-use iwarp::mem::access::{AccessOp, Need as Right};
+use super::{
+    message::list,
+    Source,
+    TxCtx, //
+};
+use crate::{
+    driver::{
+        stats::Counter,
+        QpObj, //
+    },
+    kapi::net::Mark, //
+};
+use iwarp::{
+    error::{
+        AccessOp,
+        Error as IwarpError, //
+    },
+    mem::access::Need as Right, //
+};
 use kernel::page::PAGE_SIZE;
 
 /// Largest payload of an FPDU sent by reference, in bytes. With header, trailer and one more page,

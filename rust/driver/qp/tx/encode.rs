@@ -10,11 +10,25 @@
 //! touch them before the work request completes. So may the source of a peer's Read if the
 //! connection has no CRC.
 
-use crate::driver::qp::sgl::{Sgl, MAX_SGE};
-use crate::kapi::crc32c::Crc32c;
-use crate::kapi::net::TxBuf;
-use iwarp::mem::access::AccessError;
-use iwarp::tx::{Fpdu, MarkerPlan, TxMessage, TxStream};
+use crate::{
+    driver::qp::sgl::{
+        Sgl,
+        MAX_SGE, //
+    },
+    kapi::{
+        crc32c::Crc32c,
+        net::TxBuf, //
+    }, //
+};
+use iwarp::{
+    error::AccessError,
+    tx::{
+        Fpdu,
+        MarkerPlan,
+        TxMessage,
+        TxStream, //
+    }, //
+};
 use kernel::page::PAGE_SIZE;
 
 /// The outcome of encoding an FPDU.

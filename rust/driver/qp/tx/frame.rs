@@ -2,16 +2,32 @@
 
 //! The framer: from messages to FPDUs, and from FPDUs to TCP.
 
-use super::encode::{encode, encode_by_ref, Encoded};
-use super::wire::Wire;
-use crate::driver::qp::sgl::Sgl;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::kapi::net::TxBuf;
-use crate::trace;
-use iwarp::mem::access::AccessError;
-use iwarp::tx::{Fpdu, TxMessage, TxStream};
-use iwarp::wire::mpa::mulpdu;
+use super::{
+    encode::{
+        encode,
+        encode_by_ref,
+        Encoded, //
+    },
+    wire::Wire, //
+};
+use crate::{
+    driver::{
+        qp::sgl::Sgl,
+        stats::Counter,
+        QpObj, //
+    },
+    kapi::net::TxBuf,
+    trace, //
+};
+use iwarp::{
+    error::AccessError,
+    tx::{
+        Fpdu,
+        TxMessage,
+        TxStream, //
+    },
+    wire::mpa::mulpdu, //
+};
 use kernel::prelude::*;
 
 /// Makes FPDUs of messages, and hands them to TCP.

@@ -2,20 +2,44 @@
 
 //! Messages: cuts the message in progress into FPDUs, and finds their payload.
 
-use super::by_ref::{BY_REF_PAYLOAD, TAGGED, UNTAGGED};
-use super::encode::Encoded;
-use super::source::{failed, Next};
-use super::{Current, Origin, Source, TxCtx};
-use crate::driver::qp::end::Cause;
-use crate::driver::qp::irrq::Request;
-use crate::driver::qp::sgl::List;
-use crate::driver::qp::sq::SendWr;
-use crate::driver::QpObj;
-use iwarp::error::Error as IwarpError;
-use iwarp::mem::access::{AccessError, AccessOp, Need as Right};
-use iwarp::tx::Message;
-use iwarp::wire::mpa::mulpdu;
-use iwarp::wire::terminate::Terminate;
+use super::{
+    by_ref::{
+        BY_REF_PAYLOAD,
+        TAGGED,
+        UNTAGGED, //
+    },
+    encode::Encoded,
+    source::{
+        failed,
+        Next, //
+    },
+    Current,
+    Origin,
+    Source,
+    TxCtx, //
+};
+use crate::driver::{
+    qp::{
+        end::Cause,
+        irrq::Request,
+        sgl::List,
+        sq::SendWr, //
+    },
+    QpObj, //
+};
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp,
+        Error as IwarpError, //
+    },
+    mem::access::Need as Right,
+    tx::Message,
+    wire::{
+        mpa::mulpdu,
+        terminate::Terminate, //
+    }, //
+};
 
 /// Why a batch takes no more.
 pub(super) enum Filled {

@@ -19,29 +19,61 @@ pub(crate) mod sched;
 mod source;
 mod wire;
 
-use self::frame::Framer;
-use self::message::Filled;
-use self::wire::{send_space, Wire};
-use super::completions::Wr;
-use super::end::terminate::Progress;
-use super::end::Cause;
-use super::irrq::Request;
-use super::orq::Read;
-use super::sgl::Sgl;
-use super::sq::SendWr;
-use super::state::Phase;
-use crate::driver::tpt::entry::LastEntry;
-use crate::driver::{Params, QpObj};
-use crate::kapi::net::{LockedSock, Marker, SockView, Socket, TxBuf};
+use self::{
+    frame::Framer,
+    message::Filled,
+    wire::{
+        send_space,
+        Wire, //
+    }, //
+};
+use super::{
+    completions::Wr,
+    end::{
+        terminate::Progress,
+        Cause, //
+    },
+    irrq::Request,
+    orq::Read,
+    sgl::Sgl,
+    sq::SendWr,
+    state::Phase, //
+};
+use crate::{
+    driver::{
+        tpt::entry::LastEntry,
+        Params,
+        QpObj, //
+    },
+    kapi::net::{
+        LockedSock,
+        Marker,
+        SockView,
+        Socket,
+        TxBuf, //
+    }, //
+};
 use core::num::NonZero;
-use iwarp::error::WcStatus;
-use iwarp::mpa::{rtr_message, Negotiated, RtrKind};
-use iwarp::qp::coalesce::Gather;
-use iwarp::qp::fairness::Share;
-use iwarp::qp::owner::Leave;
-use iwarp::rx::ReadExpect;
-use iwarp::tx::{Message, TxMessage, TxStream};
-use iwarp::wire::mpa::mulpdu;
+use iwarp::{
+    mpa::{
+        rtr_message,
+        Negotiated,
+        RtrKind, //
+    },
+    qp::{
+        coalesce::Gather,
+        fairness::Share,
+        owner::Leave, //
+    },
+    rx::ReadExpect,
+    tx::{
+        Message,
+        TxMessage,
+        TxStream, //
+    },
+    verdict::WcStatus,
+    wire::mpa::mulpdu, //
+};
 use kernel::sync::Arc;
 
 /// Bytes handed to TCP in one call: the length of a TSO burst.

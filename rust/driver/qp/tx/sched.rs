@@ -8,21 +8,48 @@
 //! else, and the rest of a turn that takes too long, goes to a datamover. A timer serves the
 //! doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
-use super::wire::Wire;
-use super::TxCtx;
-use crate::driver::stats::Counter;
-use crate::driver::QpObj;
-use crate::driver::QpRef;
-use crate::kapi::context;
-use crate::kapi::net::{RxSock, SockView, TxSock};
-use crate::kapi::sync::{smp_mb, SpinLockIrq};
-use crate::kapi::timer::OnTimer;
-use iwarp::qp::coalesce;
-use iwarp::qp::fairness::Share;
-use iwarp::qp::owner::{self, Action, Leave, Wake};
-use iwarp::qp::phase::Posted;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed};
+use super::{
+    wire::Wire,
+    TxCtx, //
+};
+use crate::{
+    driver::{
+        stats::Counter,
+        QpObj,
+        QpRef, //
+    },
+    kapi::{
+        context,
+        net::{
+            RxSock,
+            SockView,
+            TxSock, //
+        },
+        sync::{
+            smp_mb,
+            SpinLockIrq, //
+        },
+        timer::OnTimer, //
+    }, //
+};
+use iwarp::qp::{
+    coalesce,
+    fairness::Share,
+    owner::{
+        self,
+        Action,
+        Leave,
+        Wake, //
+    },
+    phase::Posted, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    }, //
+};
 
 /// Bytes of a turn in process context if no other QP waits.
 const TURN: usize = 256 * 1024;

@@ -2,22 +2,49 @@
 
 //! The source of messages: the SQ and the peer's Read Requests, in turn.
 
-use super::encode::Encoded;
-use super::message::{copy_inline, list};
-use super::{Current, Origin, Source, TxCtx, Unqueued};
-use crate::driver::qp::completions::Wr;
-use crate::driver::qp::end::Cause;
-use crate::driver::qp::orq::Read;
-use crate::driver::qp::sq::{BadSqe, SendOp};
-use crate::driver::qp::state::Phase;
-use crate::driver::QpObj;
-use iwarp::error::Error as IwarpError;
-use iwarp::mem::access::{AccessOp, Need as Right};
-use iwarp::mem::stag::Stag;
-use iwarp::qp::credits::Gate;
-use iwarp::rx::ReadExpect;
-use iwarp::tx::{Fpdu, Message, TxMessage};
-use iwarp::wire::rdmap::ReadRequest;
+use super::{
+    encode::Encoded,
+    message::{
+        copy_inline,
+        list, //
+    },
+    Current,
+    Origin,
+    Source,
+    TxCtx,
+    Unqueued, //
+};
+use crate::driver::{
+    qp::{
+        completions::Wr,
+        end::Cause,
+        orq::Read,
+        sq::{
+            BadSqe,
+            SendOp, //
+        },
+        state::Phase, //
+    },
+    QpObj, //
+};
+use iwarp::{
+    error::{
+        AccessOp,
+        Error as IwarpError, //
+    },
+    mem::{
+        access::Need as Right,
+        stag::Stag, //
+    },
+    qp::credits::Gate,
+    rx::ReadExpect,
+    tx::{
+        Fpdu,
+        Message,
+        TxMessage, //
+    },
+    wire::rdmap::ReadRequest, //
+};
 
 /// The outcome of looking for a message.
 pub(super) enum Next {

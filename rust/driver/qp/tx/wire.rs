@@ -2,7 +2,13 @@
 
 //! The sockets that the owner of the token may hold.
 
-use crate::kapi::net::{LockedSock, RxSock, SockView, TxBuf, TxSock};
+use crate::kapi::net::{
+    LockedSock,
+    RxSock,
+    SockView,
+    TxBuf,
+    TxSock, //
+};
 use core::ops::Deref;
 use kernel::prelude::*;
 

@@ -7,9 +7,9 @@ use super::{
     Teardown, //
 };
 use crate::{
-    error::TermCode,
     mpa::Established,
-    qp::fsm::Event, //
+    qp::fsm::Event,
+    wire::terminate::TermCode, //
 };
 
 /// What a state may last, in milliseconds.
@@ -116,9 +116,9 @@ pub enum Owed {
     Retry,
 }
 
-/// What the host does next. After each, except [`Self::Wait`], [`Self::WaitFor`], [`Self::EndHold`],
-/// [`Self::Decline`], [`Self::Drop`] and [`Self::Finish`], it calls the machine again: with the
-/// outcome, or if there is none with [`super::Input::Look`].
+/// What the host does next. After each, except [`Self::Wait`], [`Self::WaitFor`],
+/// [`Self::EndHold`], [`Self::Decline`], [`Self::Drop`] and [`Self::Finish`], it calls the machine
+/// again: with the outcome, or if there is none with [`super::Input::Look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, until something changes or the deadline passes.

@@ -3,7 +3,19 @@
 //! The end of a connection: from the stream that is up to the last event.
 
 use super::{
-    Action, Cause, Count, Deadline, End, Endpoint, Facts, Pushed, State, Step, Tcp, Teardown, Timer,
+    Action,
+    Cause,
+    Count,
+    Deadline,
+    End,
+    Endpoint,
+    Facts,
+    Pushed,
+    State,
+    Step,
+    Tcp,
+    Teardown,
+    Timer, //
 };
 use crate::qp::fsm::Event;
 
@@ -42,8 +54,8 @@ impl Endpoint {
         self.untimed(Action::EndHold)
     }
 
-    /// The stream has come to its end. What TCP has acknowledged the peer counts as delivered: first
-    /// the QP takes that.
+    /// The stream has come to its end. What TCP has acknowledged the peer counts as delivered:
+    /// first the QP takes that.
     pub(super) fn settling<E>(&mut self, facts: Facts) -> Step<E> {
         match facts.asked {
             Some(how) => Action::Quiesce(how),
@@ -169,8 +181,8 @@ impl Endpoint {
     }
 }
 
-/// Whether the end is wanted soon: a QP that is being destroyed does not wait as long as one that is
-/// only disconnected.
+/// Whether the end is wanted soon: a QP that is being destroyed does not wait as long as one that
+/// is only disconnected.
 fn hurries(facts: Facts) -> bool {
     facts.asked >= Some(Teardown::Local)
 }

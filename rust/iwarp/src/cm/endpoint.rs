@@ -9,9 +9,21 @@ use super::{
             Established,
             Reply,
             Rtr, //
-        },
+        }, //
     },
-    Action, Cause, Count, Deadline, End, Facts, Input, Owed, Read, Step, Tcp, Teardown, Timer,
+    Action,
+    Cause,
+    Count,
+    Deadline,
+    End,
+    Facts,
+    Input,
+    Owed,
+    Read,
+    Step,
+    Tcp,
+    Teardown,
+    Timer, //
 };
 
 /// How often a request is offered to a consumer whose backlog is full.
@@ -271,7 +283,8 @@ impl Endpoint {
         match read {
             Read::Pending => self.check_deadline(facts),
             Read::End(e) => self.fail(Cause::Host(e)),
-            // Where the peer agreed to a stream, it learns of it in a Terminate (RFC 6581 9.1, 9.2).
+            // Where the peer agreed to a stream, it learns of it in a Terminate (RFC 6581 9.1,
+            // 9.2).
             Read::Bad(error) => match error::Error::Mpa(error).terminate() {
                 Some(code) => Action::SendTerminate(code).into(),
                 None => self.fail(Cause::Protocol),

@@ -9,9 +9,9 @@ use super::{
             Established,
             Reply,
             Request, //
-        },
+        }, //
     },
-    Teardown,
+    Teardown, //
 };
 
 /// State of the TCP connection.

@@ -58,5 +58,5 @@ pub use self::{
         Cause,
         Notes,
         Teardown, //
-    },
+    }, //
 };

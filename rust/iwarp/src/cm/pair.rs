@@ -2,15 +2,16 @@
 
 //! Queue pairs that are connected without a connection manager.
 //!
-//! Their programs have exchanged GIDs, queue pair numbers and packet sequence numbers (PSN) by means of
-//! their own, and each has told its side in `modify_qp`. iWARP has no use for PSNs, but they are what
-//! both ends know and nobody else does. One end connects, the other one accepts; the private data of the
-//! MPA frames, a [`Hello`], says which queue pair wants which, and shows that the sender knows the PSNs.
+//! Their programs have exchanged GIDs, queue pair numbers and packet sequence numbers (PSN) by
+//! means of their own, and each has told its side in `modify_qp`. iWARP has no use for PSNs, but
+//! they are what both ends know and nobody else does. One end connects, the other one accepts; the
+//! private data of the MPA frames, a [`Hello`], says which queue pair wants which, and shows that
+//! the sender knows the PSNs.
 
 /// Whether this end is the one that connects.
 ///
-/// Both ends compute it, each from its side, from the pairs of GID and queue pair number. `None` if the
-/// two are the same: a queue pair is not connected with itself.
+/// Both ends compute it, each from its side, from the pairs of GID and queue pair number. `None` if
+/// the two are the same: a queue pair is not connected with itself.
 pub fn connects(local: (&[u8; 16], u32), remote: (&[u8; 16], u32)) -> Option<bool> {
     match local.cmp(&remote) {
         core::cmp::Ordering::Greater => Some(true),
@@ -90,8 +91,8 @@ impl Hello {
 
     /// Whether `self`, which this end would say, and `peer`, which it hears, fit together.
     ///
-    /// At least one end must have shown a PSN the other one expects: nothing is sent before one of them
-    /// is in `RTS`, and then it knows its own.
+    /// At least one end must have shown a PSN the other one expects: nothing is sent before one of
+    /// them is in `RTS`, and then it knows its own.
     pub fn fits(&self, peer: &Self) -> Fit {
         let same = |ours: u32, theirs: u32| (ours ^ theirs) & PSN == 0;
         if self.qpn != peer.peer_qpn || self.peer_qpn != peer.qpn {

@@ -6,8 +6,10 @@
 //! 7.1, RFC 5040 7.2 and 8.1.1). The order is fixed, so that a given mistake always gets the same
 //! answer: entry exists, valid, kind, protection domain, key, bounds, rights.
 
-use crate::error::Error;
-use crate::mem::stag::Stag;
+use crate::{
+    error::AccessError,
+    mem::stag::Stag, //
+};
 
 /// Access rights, with the bit values of `enum ib_access_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -134,29 +136,6 @@ pub enum Need {
     Bind,
 }
 
-/// What is being done, to choose the code and status of a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessOp {
-    /// A work request of the SQ uses the memory, be it as source or as sink of a Read.
-    Send,
-    /// A receive work request uses the memory.
-    Recv,
-    /// The peer writes.
-    Write,
-    /// The peer answers our Read.
-    ReadResponse,
-    /// The peer reads.
-    ReadRequest,
-    /// The peer invalidates with a Send.
-    Invalidate,
-    /// The local user invalidates.
-    LocalInvalidate,
-    /// The local user registers.
-    Register,
-    /// The local user binds a window.
-    Bind,
-}
-
 /// An access to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -176,40 +155,6 @@ pub struct Access {
     pub consumer: Consumer,
     /// What the QP lets its peer do, whatever memory it is.
     pub remote: Rights,
-}
-
-/// The rule an access breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessError {
-    /// No entry at this index.
-    UnknownStag,
-    /// The entry is not valid; for a registration, it still is.
-    NotValid,
-    /// The kind of entry does not allow this.
-    WrongKind,
-    /// The entry belongs to another PD.
-    WrongPd,
-    /// The window is bound to another QP.
-    WrongQp,
-    /// The key is an old or wrong one.
-    WrongKey,
-    /// Not inside the region.
-    Bounds,
-    /// Offset plus length does not fit 64 bits.
-    Wrap,
-    /// The right is not granted, by the region or by the QP, or the rights asked for contradict each other.
-    Rights,
-    /// Windows are still bound to the region.
-    Windows,
-    /// The length is zero or more than was reserved.
-    Length,
-}
-
-impl AccessError {
-    /// The error of an operation that broke this rule.
-    pub const fn during(self, op: AccessOp) -> Error {
-        Error::Access { error: self, op }
-    }
 }
 
 /// Checks an access and returns its offset from the start of the region.

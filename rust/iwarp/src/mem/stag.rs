@@ -49,13 +49,13 @@ pub trait Secret {
     fn at(&self, point: [u64; 2]) -> u64;
 }
 
-/// Makes tags that do not come back soon, and that nobody can guess, not even who has seen all those
-/// before.
+/// Makes tags that do not come back soon, and that nobody can guess, not even who has seen all
+/// those before.
 ///
 /// The tags are numbered. A pass goes over a quarter of the indexes, in an order that no other pass
-/// has, so an index comes back after 3 * 2^22 numbers at the earliest. It has another key each time:
-/// the whole tag comes back after 255 * 2^24 numbers at the earliest. Index 0 and key 0 are left
-/// out. One generator per module: tags of different devices then never coincide.
+/// has, so an index comes back after 3 * 2^22 numbers at the earliest. It has another key each
+/// time: the whole tag comes back after 255 * 2^24 numbers at the earliest. Index 0 and key 0 are
+/// left out. One generator per module: tags of different devices then never coincide.
 #[derive(Clone, Debug)]
 pub struct StagGenerator<S> {
     secret: S,

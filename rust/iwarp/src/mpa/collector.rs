@@ -42,9 +42,9 @@ impl Collector {
         self.total().saturating_sub(self.have)
     }
 
-    /// Appends bytes; the frame when it is whole. Bytes that no frame begins with are refused however
-    /// few they are: their sender may wait for an answer. `check` judges the fixed part as soon as it
-    /// is there.
+    /// Appends bytes; the frame when it is whole. Bytes that no frame begins with are refused
+    /// however few they are: their sender may wait for an answer. `check` judges the fixed part as
+    /// soon as it is there.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],

@@ -8,8 +8,17 @@
 //! be lost between the lock and the CQ: [`Fifo::begin`] says who. It looks at the head again before
 //! it leaves, so everybody else may go.
 
-use crate::error::WcStatus;
-use crate::qp::delivery::{is_only_held, may_retire, Entry, Progress, Rule, Sent};
+use crate::{
+    qp::delivery::{
+        is_only_held,
+        may_retire,
+        Entry,
+        Progress,
+        Rule,
+        Sent, //
+    },
+    verdict::WcStatus, //
+};
 
 /// A work request, as far as its completion is concerned.
 pub trait Request {

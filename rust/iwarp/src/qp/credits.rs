@@ -3,7 +3,10 @@
 //! How many Reads may be under way in each direction (RFC 5040 5.2, RFC 6581 9.1), and what a fence
 //! waits for.
 
-use crate::error::{Error, Result};
+use crate::error::{
+    Error,
+    Result, //
+};
 
 /// Counts outbound Reads against ORD and inbound ones against IRD.
 #[derive(Clone, Debug)]

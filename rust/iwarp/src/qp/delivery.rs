@@ -19,8 +19,8 @@ pub enum Rule {
     Eql,
 }
 
-/// The sender's side of TCP, both read at one time: sequence numbers of the first byte that the peer
-/// has not acknowledged, and of the next one that TCP will take.
+/// The sender's side of TCP, both read at one time: sequence numbers of the first byte that the
+/// peer has not acknowledged, and of the next one that TCP will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// `snd_una`.
@@ -68,8 +68,8 @@ impl Progress {
 
     /// What TCP has sent now.
     ///
-    /// If TCP has taken more than [`Self::handed`] knows of, or bytes that are none of the stream's,
-    /// this errs to the safe side. Older numbers change nothing.
+    /// If TCP has taken more than [`Self::handed`] knows of, or bytes that are none of the
+    /// stream's, this errs to the safe side. Older numbers change nothing.
     pub fn sent(&mut self, sent: Sent) {
         let missing = match self.rule {
             // Less than half of all numbers are ever under way, so more means that it is behind.

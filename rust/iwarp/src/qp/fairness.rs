@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose turn it is to send: deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), in bytes of
-//! the stream.
+//! Whose turn it is to send: deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), in bytes
+//! of the stream.
 //!
 //! The queue pairs a mover works for take turns. A turn adds a quantum to what a queue pair may
 //! send; what it sends beyond that, because FPDUs are not divided, is taken from its next turn. Who
 //! sends on the spot, without a mover, draws on the same account.
 //!
-//! The quantum is a tenant's. While other tenants wait for the mover, those of its queue pairs that do so
-//! divide it: who has more of them gets no more.
+//! The quantum is a tenant's. While other tenants wait for the mover, those of its queue pairs that
+//! do so divide it: who has more of them gets no more.
 
-/// Bytes that a turn adds: a few messages of 64 KiB with their headers, so that not each of them ends
-/// in the midst of a turn.
+/// Bytes that a turn adds: a few messages of 64 KiB with their headers, so that not each of them
+/// ends in the midst of a turn.
 pub const QUANTUM: i32 = 256 * 1024;
 
 /// The account of one queue pair. It counts only while others wait: alone it may send what it

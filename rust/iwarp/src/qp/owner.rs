@@ -115,8 +115,8 @@ pub enum Wake {
     Space,
     /// A Read finished or a registration is done: the head of the SQ may go on.
     Unblock,
-    /// The stream is up; for a responder, the first FPDU has come in, or its silence has lasted long
-    /// enough.
+    /// The stream is up; for a responder, the first FPDU has come in, or its silence has lasted
+    /// long enough.
     Open,
 }
 
@@ -158,8 +158,8 @@ pub const fn take(word: u32) -> Step {
 pub enum Leave {
     /// All work is done.
     Idle,
-    /// TCP has no space, or too little for a turn. Before this, the owner sets `SOCK_NOSPACE`, makes
-    /// it visible and tests again.
+    /// TCP has no space, or too little for a turn. Before this, the owner sets `SOCK_NOSPACE`,
+    /// makes it visible and tests again.
     Space,
     /// Only blocked work is left.
     Blocked,

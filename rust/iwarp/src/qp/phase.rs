@@ -2,10 +2,11 @@
 
 //! How far a queue pair has come, in one word that posters read without a lock.
 //!
-//! A poster publishes its work request, then reads the word; whoever ends the queue pair advances the
-//! word, then looks at the queues. With a full barrier in between on both sides, either the poster
-//! sees that the queue pair is dead, or the flush sees the work request. The caller applies
-//! [`advance`] and [`retreat`] by compare-and-exchange, again with the fresh word until it succeeds.
+//! A poster publishes its work request, then reads the word; whoever ends the queue pair advances
+//! the word, then looks at the queues. With a full barrier in between on both sides, either the
+//! poster sees that the queue pair is dead, or the flush sees the work request. The caller applies
+//! [`advance`] and [`retreat`] by compare-and-exchange, again with the fresh word until it
+//! succeeds.
 
 /// The phase of a queue pair. It only goes forward, except for [`retreat`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

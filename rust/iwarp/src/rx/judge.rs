@@ -2,16 +2,42 @@
 
 //! The checks a segment must pass before any of it is placed (RFC 5041 7.1, RFC 5040 7.2).
 
-use super::{Kind, Progress, RxMachine, Segment};
-use crate::error::{Error, Result};
-use crate::mem::stag::Stag;
-use crate::wire::bytes::Reader;
-use crate::wire::ddp::{
-    Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE, TAGGED_LEN, UNTAGGED_LEN,
-    VERSION as DDP_VERSION,
+use super::{
+    Kind,
+    Progress,
+    RxMachine,
+    Segment, //
 };
-use crate::wire::mpa::{RtrKind, LENGTH_LEN};
-use crate::wire::rdmap::{Opcode, Preamble, MAX_HEADER, VERSION as RDMAP_VERSION};
+use crate::{
+    error::{
+        Error,
+        Result, //
+    },
+    mem::stag::Stag,
+    wire::{
+        bytes::Reader,
+        ddp::{
+            Tagged,
+            Untagged,
+            QN_READ,
+            QN_SEND,
+            QN_TERMINATE,
+            TAGGED_LEN,
+            UNTAGGED_LEN,
+            VERSION as DDP_VERSION, //
+        },
+        mpa::{
+            RtrKind,
+            LENGTH_LEN, //
+        },
+        rdmap::{
+            Opcode,
+            Preamble,
+            MAX_HEADER,
+            VERSION as RDMAP_VERSION, //
+        }, //
+    }, //
+};
 
 impl RxMachine {
     /// Checks that the segment can hold a DDP header; returns the length up to its end. What is

@@ -2,12 +2,28 @@
 
 //! The Terminate that answers an error (RFC 5040 4.8 and 7.1).
 
-use super::{RxMachine, FIRST_STEP};
-use crate::error::Error;
-use crate::mem::access::AccessOp;
-use crate::wire::mpa::LENGTH_LEN;
-use crate::wire::rdmap::{Header, Opcode, Preamble};
-use crate::wire::terminate::{DdpCopy, Terminate};
+use super::{
+    RxMachine,
+    FIRST_STEP, //
+};
+use crate::{
+    error::{
+        AccessOp,
+        Error, //
+    },
+    wire::{
+        mpa::LENGTH_LEN,
+        rdmap::{
+            Header,
+            Opcode,
+            Preamble, //
+        },
+        terminate::{
+            DdpCopy,
+            Terminate, //
+        }, //
+    }, //
+};
 
 impl RxMachine {
     /// The Terminate that `error` asks for, with the headers of the current FPDU where they belong;

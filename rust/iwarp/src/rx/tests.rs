@@ -3,10 +3,24 @@
 //! What takes four thousand million messages to get to.
 
 use super::*;
-use crate::mem::stag::Stag;
-use crate::tx::{Message, TxStream};
-use crate::wire::ddp::{Untagged, QN_READ, QN_SEND};
-use crate::wire::rdmap::{Header, ReadRequest};
+use crate::{
+    mem::stag::Stag,
+    tx::{
+        Message,
+        TxStream, //
+    },
+    wire::{
+        ddp::{
+            Untagged,
+            QN_READ,
+            QN_SEND, //
+        },
+        rdmap::{
+            Header,
+            ReadRequest, //
+        }, //
+    }, //
+};
 
 /// A whole FPDU without payload.
 fn feed(rx: &mut RxMachine, header: Header) -> Result<Event> {

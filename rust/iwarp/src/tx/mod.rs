@@ -6,14 +6,35 @@
 //! to TCP, and then tells with [`TxMessage::commit`] and [`TxStream::sent`] that it went. So a stop
 //! for lack of space needs no undoing.
 
-use crate::mem::stag::Stag;
-use crate::wire::bytes::put_at;
-use crate::wire::ddp::{Tagged, Untagged, QN_READ, QN_SEND, QN_TERMINATE};
-use crate::wire::mpa::{self, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
-use crate::wire::rdmap::{
-    Opcode, ReadRequest, Start, READ_REQUEST_HEADER, SEND_HEADER, TAGGED_HEADER,
+use crate::{
+    mem::stag::Stag,
+    wire::{
+        bytes::put_at,
+        ddp::{
+            Tagged,
+            Untagged,
+            QN_READ,
+            QN_SEND,
+            QN_TERMINATE, //
+        },
+        mpa::{
+            self,
+            LENGTH_LEN,
+            MARKER_INTERVAL,
+            MARKER_LEN,
+            MAX_ULPDU, //
+        },
+        rdmap::{
+            Opcode,
+            ReadRequest,
+            Start,
+            READ_REQUEST_HEADER,
+            SEND_HEADER,
+            TAGGED_HEADER, //
+        },
+        terminate::Terminate, //
+    }, //
 };
-use crate::wire::terminate::Terminate;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,13 @@
 
 //! Copying and cursors over byte slices, without indexing.
 
-use crate::error::{Error, Result};
+use crate::error::{
+    Error,
+    Result, //
+};
 
-/// Copies `bytes` to `buffer` from `at` on and returns where they end; `None`, and nothing is copied,
-/// if they do not fit.
+/// Copies `bytes` to `buffer` from `at` on and returns where they end; `None`, and nothing is
+/// copied, if they do not fit.
 pub(crate) fn put_at(buffer: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
     let place = buffer.get_mut(at..end)?;

@@ -2,9 +2,14 @@
 
 //! DDP headers (RFC 5041 4) with the RDMAP control octet that follows the DDP one (RFC 5040 4.1).
 
-use super::bytes::{Reader, Writer};
-use crate::error::Result;
-use crate::mem::stag::Stag;
+use super::bytes::{
+    Reader,
+    Writer, //
+};
+use crate::{
+    error::Result,
+    mem::stag::Stag, //
+};
 
 /// DV, the version of DDP.
 pub const VERSION: u8 = 1;

@@ -2,8 +2,15 @@
 
 //! MPA: the start-up frames (RFC 5044 7.1.1, RFC 6581 6 and 9) and the sizes of FPDUs (RFC 5044 4).
 
-use super::bytes::{Reader, Writer};
-use crate::error::{Error, MpaError, Result};
+use super::bytes::{
+    Reader,
+    Writer, //
+};
+use crate::error::{
+    Error,
+    MpaError,
+    Result, //
+};
 
 /// Key of a Request Frame.
 pub const KEY_REQ: [u8; 16] = *b"MPA ID Req Frame";
@@ -37,7 +44,8 @@ const FLAG_MARKERS: u8 = 0x80;
 const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
-/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning. In a request.
+/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning. In a
+/// request.
 const FLAG_LARGE: u8 = 0x08;
 /// Reserved, too: yes, in a reply. Some peers make their reply of the request and keep its reserved
 /// bits, so it is another one, and it does not count if the request's is there with it.

@@ -3,12 +3,30 @@
 //! RDMAP messages (RFC 5040 4) and the whole header of an FPDU, from the MPA length field to the
 //! payload.
 
-use super::bytes::{Reader, Writer};
-use super::ddp::{self, Control, Tagged, Untagged};
-use super::mpa;
-use super::terminate::{self, Terminate};
-use crate::error::{Error, Result};
-use crate::mem::stag::Stag;
+use super::{
+    bytes::{
+        Reader,
+        Writer, //
+    },
+    ddp::{
+        self,
+        Control,
+        Tagged,
+        Untagged, //
+    },
+    mpa,
+    terminate::{
+        self,
+        Terminate, //
+    }, //
+};
+use crate::{
+    error::{
+        Error,
+        Result, //
+    },
+    mem::stag::Stag, //
+};
 
 /// RV, the version of RDMAP.
 pub const VERSION: u8 = 1;

@@ -3,10 +3,25 @@
 //! The Terminate header (RFC 5040 4.8) and the codes of all layers (RFC 5040 4.8, RFC 5041 7.2, RFC
 //! 5044 8, RFC 6581 8).
 
-use super::bytes::{put_at, Reader, Writer};
-use super::ddp::{self, Control, Tagged, Untagged};
-use super::rdmap::{self, Opcode, ReadRequest};
-use crate::error::{Result, TermCode};
+use super::{
+    bytes::{
+        put_at,
+        Reader,
+        Writer, //
+    },
+    ddp::{
+        self,
+        Control,
+        Tagged,
+        Untagged, //
+    },
+    rdmap::{
+        self,
+        Opcode,
+        ReadRequest, //
+    }, //
+};
+use crate::error::Result;
 
 /// Layer RDMAP.
 pub const LAYER_RDMAP: u8 = 0;
@@ -100,6 +115,47 @@ pub const CONTROL_LEN: u16 = 4;
 /// Longest Terminate header: control word, segment length, untagged DDP header, Read Request
 /// header.
 pub const MAX_LEN: u16 = CONTROL_LEN + 2 + ddp::UNTAGGED_LEN + rdmap::READ_REQUEST_LEN;
+
+/// Layer, type and code of a Terminate (RFC 5040 4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermCode {
+    /// 0 RDMAP, 1 DDP, 2 MPA.
+    pub layer: u8,
+    /// Error type of the layer, 4 bits.
+    pub etype: u8,
+    /// Error code of the type.
+    pub ecode: u8,
+}
+
+impl TermCode {
+    /// "Local catastrophic error" of RDMAP: what a QP that is told to terminate sends.
+    pub const CATASTROPHIC: Self = Self::new(LAYER_RDMAP, RDMAP_CATASTROPHIC, 0);
+
+    /// Puts a code together.
+    pub const fn new(layer: u8, etype: u8, ecode: u8) -> Self {
+        Self {
+            layer,
+            etype,
+            ecode,
+        }
+    }
+
+    /// Whether an RFC defines this combination (RFC 7306's additions included).
+    pub const fn is_known(self) -> bool {
+        match (self.layer, self.etype) {
+            (LAYER_RDMAP, RDMAP_CATASTROPHIC) => true,
+            (LAYER_RDMAP, RDMAP_PROTECTION) => {
+                matches!(self.ecode, 0..=4 | 9 | 0xff)
+            }
+            (LAYER_RDMAP, RDMAP_OPERATION) => matches!(self.ecode, 5..=9 | 0xff),
+            (LAYER_DDP, DDP_CATASTROPHIC) => self.ecode == 0,
+            (LAYER_DDP, DDP_TAGGED) => self.ecode <= 4,
+            (LAYER_DDP, DDP_UNTAGGED) => matches!(self.ecode, 1..=6),
+            (LAYER_LLP, LLP_MPA) => matches!(self.ecode, 1..=7),
+            _ => false,
+        }
+    }
+}
 
 /// A copy of the DDP header a Terminate is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

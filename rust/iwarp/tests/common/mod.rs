@@ -4,13 +4,50 @@
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
-use iwarp::error::{Error, Result};
-use iwarp::mem::access::{check, Access, AccessOp, Consumer, Need as Right, PdId, Region, Rights};
-use iwarp::mem::stag::{Secret, Stag, StagGenerator};
-use iwarp::rx::{Event, Kind, Need, ReadExpect, RxConfig, RxMachine, Segment};
-use iwarp::tx::{Fpdu, Message, TxMessage, TxStream};
-use iwarp::wire::mpa::RtrSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use iwarp::{
+    error::{
+        AccessOp,
+        Error,
+        Result, //
+    },
+    mem::{
+        access::{
+            check,
+            Access,
+            Consumer,
+            Need as Right,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::{
+            Secret,
+            Stag,
+            StagGenerator, //
+        }, //
+    },
+    rx::{
+        Event,
+        Kind,
+        Need,
+        ReadExpect,
+        RxConfig,
+        RxMachine,
+        Segment, //
+    },
+    tx::{
+        Fpdu,
+        Message,
+        TxMessage,
+        TxStream, //
+    },
+    wire::mpa::RtrSet, //
+};
+use std::hash::{
+    DefaultHasher,
+    Hash,
+    Hasher, //
+};
 
 /// What one byte does to a CRC32c (Castagnoli), bit by bit: the polynomial, and no table to get
 /// wrong.

@@ -3,11 +3,26 @@
 //! Access checks against the list of rules, with numbers that do not overflow.
 
 use super::Input;
-use iwarp::mem::access::{
-    check, check_fast_reg, check_invalidate, Access, AccessError, Consumer, FastReg, Invalidate,
-    Kind, Need, PdId, Region, Rights,
+use iwarp::{
+    error::AccessError,
+    mem::{
+        access::{
+            check,
+            check_fast_reg,
+            check_invalidate,
+            Access,
+            Consumer,
+            FastReg,
+            Invalidate,
+            Kind,
+            Need,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    }, //
 };
-use iwarp::mem::stag::Stag;
 
 const KINDS: [Kind; 5] = [Kind::Mr, Kind::FastMr, Kind::DmaMr, Kind::Mw1, Kind::Mw2];
 const NEEDS: [Need; 5] = [

@@ -3,11 +3,29 @@
 //! The start-up: against any bytes it does what RFC 5044 and RFC 6581 say; two sides of it, however
 //! they are set, agree.
 
-use super::{pieces, Input};
-use iwarp::error::{Error, MpaError};
-use iwarp::mpa::{
-    Config, Established, Initiator, PeerDepth, Reply, Request, Responder, Revision, Rtr, RtrKind,
-    RtrSet, MAX_FRAME,
+use super::{
+    pieces,
+    Input, //
+};
+use iwarp::{
+    error::{
+        Error,
+        MpaError, //
+    },
+    mpa::{
+        Config,
+        Established,
+        Initiator,
+        PeerDepth,
+        Reply,
+        Request,
+        Responder,
+        Revision,
+        Rtr,
+        RtrKind,
+        RtrSet,
+        MAX_FRAME, //
+    }, //
 };
 
 const MANUAL: u16 = 0x3fff;

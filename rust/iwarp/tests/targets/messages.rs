@@ -2,15 +2,35 @@
 
 //! Any sequence of messages, sent through the transmit machine.
 
-use super::common::{region, send_fpdu, Receiver, Rng, BASE};
-use super::Input;
-use iwarp::error::TermCode;
-use iwarp::mem::stag::Stag;
-use iwarp::rx::{Event, ReadExpect};
-use iwarp::tx::{Message, TxStream};
-use iwarp::wire::mpa::mulpdu;
-use iwarp::wire::rdmap::ReadRequest;
-use iwarp::wire::terminate::Terminate;
+use super::{
+    common::{
+        region,
+        send_fpdu,
+        Receiver,
+        Rng,
+        BASE, //
+    },
+    Input, //
+};
+use iwarp::{
+    mem::stag::Stag,
+    rx::{
+        Event,
+        ReadExpect, //
+    },
+    tx::{
+        Message,
+        TxStream, //
+    },
+    wire::{
+        mpa::mulpdu,
+        rdmap::ReadRequest,
+        terminate::{
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 /// A stream, and what its receiver must make of it.
 pub struct Sent {

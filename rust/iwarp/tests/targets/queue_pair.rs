@@ -4,11 +4,37 @@
 //! once; Reads stay within their depths; a state machine that has ended does not begin again.
 
 use super::Input;
-use iwarp::error::Error;
-use iwarp::qp::credits::{Gate, ReadCredits};
-use iwarp::qp::delivery::{may_retire, Entry, Progress, Rule, Sent};
-use iwarp::qp::fsm::{step, Actions, Event, Facts, Invalid, State};
-use iwarp::qp::owner::{self, Action, Leave, Phase, Wake};
+use iwarp::{
+    error::Error,
+    qp::{
+        credits::{
+            Gate,
+            ReadCredits, //
+        },
+        delivery::{
+            may_retire,
+            Entry,
+            Progress,
+            Rule,
+            Sent, //
+        },
+        fsm::{
+            step,
+            Actions,
+            Event,
+            Facts,
+            Invalid,
+            State, //
+        },
+        owner::{
+            self,
+            Action,
+            Leave,
+            Phase,
+            Wake, //
+        }, //
+    }, //
+};
 use std::collections::VecDeque;
 
 /// A posted work request.
@@ -36,7 +62,8 @@ struct Sim {
     /// The next number expected to complete, and whether those are flushed already.
     completed: u32,
     flushed: bool,
-    /// Bytes handed to TCP and acknowledged, as sequence numbers with all their bits, and what is known of that.
+    /// Bytes handed to TCP and acknowledged, as sequence numbers with all their bits, and what is
+    /// known of that.
     sent: u64,
     acked: u64,
     progress: Progress,

@@ -3,17 +3,38 @@
 //! The receive machine under any bytes: it makes of them what a plain reading of the RFCs does, in
 //! whatever pieces they come, and nothing is placed where it must not be.
 
-use super::common::{crc32c, region, Receiver, BASE};
-use super::messages::Sent;
-use super::{pieces, Input};
-use iwarp::error::Error;
-use iwarp::mem::access::{AccessError, AccessOp, Rights};
-use iwarp::mem::stag::Stag;
-use iwarp::rx::{Event, ReadExpect};
-use iwarp::tx::TxStream;
-use iwarp::wire::mpa::RtrSet;
-use iwarp::wire::rdmap::ReadRequest;
-use iwarp::wire::terminate::Terminate;
+use super::{
+    common::{
+        crc32c,
+        region,
+        Receiver,
+        BASE, //
+    },
+    messages::Sent,
+    pieces,
+    Input, //
+};
+use iwarp::{
+    error::{
+        AccessError,
+        AccessOp,
+        Error, //
+    },
+    mem::{
+        access::Rights,
+        stag::Stag, //
+    },
+    rx::{
+        Event,
+        ReadExpect, //
+    },
+    tx::TxStream,
+    wire::{
+        mpa::RtrSet,
+        rdmap::ReadRequest,
+        terminate::Terminate, //
+    }, //
+};
 
 /// Bytes of the region, and where it begins in the memory.
 const LEN: u64 = 0xc000;

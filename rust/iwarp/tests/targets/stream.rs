@@ -2,11 +2,19 @@
 
 //! What is sent is what is received, in whatever pieces.
 
-use super::common::{unmark, Receiver};
-use super::messages::Sent;
-use super::{pieces, Input};
-use iwarp::tx::TxStream;
-use iwarp::wire::mpa::RtrSet;
+use super::{
+    common::{
+        unmark,
+        Receiver, //
+    },
+    messages::Sent,
+    pieces,
+    Input, //
+};
+use iwarp::{
+    tx::TxStream,
+    wire::mpa::RtrSet, //
+};
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);

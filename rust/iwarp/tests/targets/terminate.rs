@@ -3,10 +3,17 @@
 //! The Terminate header against RFC 5040 figure 9, and against C siw's reading of it.
 
 use super::Input;
-use iwarp::error::{Error, TermCode};
-use iwarp::mem::stag::Stag;
-use iwarp::wire::rdmap::ReadRequest;
-use iwarp::wire::terminate::Terminate;
+use iwarp::{
+    error::Error,
+    mem::stag::Stag,
+    wire::{
+        rdmap::ReadRequest,
+        terminate::{
+            TermCode,
+            Terminate, //
+        }, //
+    }, //
+};
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);

@@ -4,15 +4,41 @@
 //! reads the same; the sizes of FPDUs are those that come out when they are counted.
 
 use super::Input;
-use iwarp::error::{Error, MpaError};
-use iwarp::mem::stag::Stag;
-use iwarp::tx::{max_payload, message_cost};
-use iwarp::wire::ddp::{Tagged, Untagged};
-use iwarp::wire::mpa::{
-    emit_frame, fpdu_len, mulpdu, pad, Enhanced, Frame, FrameKind, RtrKind, RtrSet, MAX_ULPDU,
-    MIN_MULPDU,
+use iwarp::{
+    error::{
+        Error,
+        MpaError, //
+    },
+    mem::stag::Stag,
+    tx::{
+        max_payload,
+        message_cost, //
+    },
+    wire::{
+        ddp::{
+            Tagged,
+            Untagged, //
+        },
+        mpa::{
+            emit_frame,
+            fpdu_len,
+            mulpdu,
+            pad,
+            Enhanced,
+            Frame,
+            FrameKind,
+            RtrKind,
+            RtrSet,
+            MAX_ULPDU,
+            MIN_MULPDU, //
+        },
+        rdmap::{
+            Header,
+            Preamble,
+            ReadRequest, //
+        }, //
+    }, //
 };
-use iwarp::wire::rdmap::{Header, Preamble, ReadRequest};
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
