@@ -2,8 +2,8 @@
 
 //! Completion queues.
 //!
-//! A user's queue is a ring in memory it maps: it polls and arms without us. A kernel consumer's
-//! queue is our own.
+//! A program's queue is a ring in memory that it maps; it polls and arms without a system call. A
+//! kernel consumer's queue is private to the driver.
 
 use super::{
     limits::{
@@ -48,7 +48,7 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// What a work request was, as its completion tells.
+/// The operation that a completion reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WcOp {
     Send,
@@ -62,7 +62,7 @@ pub(crate) enum WcOp {
 }
 
 impl WcOp {
-    /// For a user's ring.
+    /// The opcode in a program's ring.
     pub(crate) fn to_abi(self) -> u8 {
         match self {
             Self::Send => abi::op::SEND,
@@ -97,7 +97,7 @@ fn status_to_abi(status: WcStatus) -> u16 {
         WcStatus::WrFlushErr => abi::wc::WR_FLUSH_ERR,
         WcStatus::RemInvReqErr => abi::wc::REM_INV_REQ_ERR,
         WcStatus::RemAccessErr => abi::wc::REM_ACCESS_ERR,
-        // The ABI has no code for these.
+        // The ABI has no codes for these.
         WcStatus::RetryExcErr | WcStatus::MwBindErr | WcStatus::RemOpErr | WcStatus::GeneralErr => {
             abi::wc::GENERAL_ERR
         }
@@ -119,21 +119,21 @@ fn status_to_ib(status: WcStatus) -> rdma::WcStatus {
     }
 }
 
-/// The end of a work request.
+/// The completion of a work request.
 pub(crate) struct Completion {
     pub(crate) wr_id: u64,
     pub(crate) op: WcOp,
     pub(crate) status: WcStatus,
     pub(crate) bytes: u32,
-    /// The peer asked for a solicited event (receives only).
+    /// The peer asked for a solicited event (receive requests only).
     pub(crate) solicited: bool,
     /// The STag the message invalidated.
     pub(crate) inval: Option<u32>,
 }
 
 impl Completion {
-    /// Whether a consumer that waits for solicited completions only is to be told: solicited ones,
-    /// and all that failed (`ibv_req_notify_cq(3)`).
+    /// Whether the completion wakes a consumer that waits for solicited ones: it is solicited, or
+    /// has failed (`ibv_req_notify_cq(3)`).
     fn wakes_solicited(&self) -> bool {
         self.solicited || self.status != WcStatus::Success
     }
@@ -146,7 +146,7 @@ enum Armed {
     Any,
 }
 
-/// The entries, and who waits for them.
+/// The entries, and the consumer's request for notification.
 enum Ring {
     User {
         ring: UserRing<abi::Cqe>,
@@ -165,7 +165,7 @@ struct Entries {
     ring: Ring,
     /// Next to be filled.
     put: u32,
-    /// The queue has overrun: nothing is posted any more.
+    /// The queue has overrun, and takes no more completions.
     dead: bool,
 }
 
@@ -206,8 +206,8 @@ impl Entries {
                     qp_id: u64::from(qp.qp_num()),
                     ..Default::default()
                 };
-                // The consumer arms, then polls once more; we publish, then look whether it is
-                // armed. One of the two sees the other.
+                // The consumer arms, then polls once more. The driver publishes, then reads the
+                // flags. So one of the two sees the other.
                 ring.publish(self.put, &cqe, flags);
                 let armed = ctrl.load();
                 let notify = armed & abi::notify::NEXT_COMPLETION != 0
@@ -250,8 +250,8 @@ impl Entries {
         }
     }
 
-    /// Takes the completions of `qp` out of a kernel consumer's queue: they name a queue pair that
-    /// is about to go. A user polls its own memory; numbers of queue pairs do not come back soon.
+    /// Removes the completions of `qp`, which is about to go, from a kernel consumer's queue. A
+    /// program polls its own memory, and QP numbers are not reused soon.
     fn purge(&mut self, qp: &QpObj) -> u64 {
         let Ring::Kernel { slots, get, .. } = &mut self.ring else {
             return 0;
@@ -287,7 +287,7 @@ pub(crate) struct Cq {
     counted: Counted,
 }
 
-/// `create_cq`, first half; also says how many entries there are.
+/// `create_cq`, first half. Also returns the number of entries.
 pub(crate) fn create(
     dev: &IbDevice,
     user: Option<Customer<'_, Siw>>,
@@ -377,7 +377,7 @@ pub(crate) fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
     out.number(c"overrun", dead.into())
 }
 
-/// `req_notify_cq`; returns how many completions wait, if that was asked.
+/// `req_notify_cq`. Returns the number of waiting completions, if asked for.
 pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
     let mut entries = cq.entries.lock();
     let put = entries.put;
@@ -391,7 +391,7 @@ pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
             Ok(0)
         }
         Ring::Kernel { get, armed, .. } => {
-            // Armed for any completion stays so: the two kinds of request add up.
+            // A request for any completion includes one for solicited completions.
             if !how.solicited_only {
                 *armed = Armed::Any;
             } else if *armed == Armed::No {
@@ -407,11 +407,11 @@ pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
 }
 
 impl CqObj {
-    /// Posts a completion and tells the consumer if it waits for it. Any context; no lock from
-    /// `Rank::QpPair` on may be held, for this may call the consumer.
+    /// Posts a completion, and notifies the consumer if it waits. Any context; no lock from
+    /// `Rank::QpPair` on may be held, because this may call the consumer.
     ///
-    /// A queue pair that is being destroyed completes nothing any more: its number may not turn up
-    /// after `destroy_qp`.
+    /// A queue pair that is being destroyed completes nothing: its number must not turn up after
+    /// `destroy_qp`.
     pub(crate) fn post(&self, qp: &QpObj, c: &Completion) {
         if qp.is_destroying() {
             return;
@@ -421,13 +421,13 @@ impl CqObj {
             Posted::Quiet => (),
             Posted::Notify => self.notify(),
             Posted::Overflow => self.overflow(),
-            // Every queue pair comes by here sooner or later, if it is not found by `overflow`.
+            // This fails the queue pairs that `overflow` could not reach.
             Posted::Dead => qp.fail_here(ProtocolError::LocalCatastrophic),
         }
     }
 
-    /// A completion is lost: the queue and all its queue pairs have failed; other queues go on
-    /// (RFC 5040 8.1.1).
+    /// Fails the queue and all its queue pairs, because a completion is lost. Other queues are not
+    /// affected (RFC 5040 8.1.1).
     fn overflow(&self) {
         let dev = self.counted.dev();
         dev.stats.inc(Counter::CqOverflow);
@@ -438,18 +438,18 @@ impl CqObj {
             cq.counted.dev().qps.for_each(|_, qp| {
                 if qp.scq.id() == id || qp.rcq.id() == id {
                     qp.fail_here(ProtocolError::LocalCatastrophic);
-                    // A connection, if there is one, is torn down and the rest flushed with it.
+                    // The teardown of a connection flushes the rest.
                     if qp.link.lock().is_none() {
                         qp.abandon();
                     }
                 }
             });
         };
-        // Without memory each of them fails when it has something to report, see `post`.
+        // Without memory, each queue pair fails at its next completion, see `post`.
         let _ = dev.shared.cm.try_spawn(GFP_ATOMIC, work);
     }
 
-    /// Forgets what `qp` left in the queue. The queue pair posts nothing any more.
+    /// Removes the completions of `qp`, which posts nothing any more.
     pub(crate) fn purge(&self, qp: &QpObj) {
         let purged = self.entries.lock().purge(qp);
         self.counted.dev().stats.add(Counter::CqePurged, purged);

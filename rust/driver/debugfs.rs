@@ -91,7 +91,7 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
     tpt.for_each(|region| {
         if result.is_ok() {
-            // Those of the kernel's regions are its own addresses, which are nobody's business.
+            // Regions of the kernel show no address: it would reveal the kernel's layout.
             let base = match region.kind {
                 Kind::Mr => region.base,
                 _ => 0,

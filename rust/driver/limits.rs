@@ -17,9 +17,9 @@ use kernel::{
 pub(crate) const QP: u32 = 102_400;
 /// Work requests of a send or receive queue.
 pub(crate) const QP_WR: u32 = 32_768;
-/// Outbound reads in flight.
+/// Reads that a queue pair may have outstanding.
 pub(crate) const ORD: u32 = 128;
-/// Inbound reads in flight.
+/// Reads that the peer of a queue pair may have outstanding.
 pub(crate) const IRD: u32 = 128;
 /// Elements of a work request.
 pub(crate) const SGE: u32 = crate::uapi::abi::MAX_SGE as u32;
@@ -43,14 +43,15 @@ pub(crate) const SRQ_WR: u32 = QP_WR * 10;
 pub(crate) const UCONTEXT: u32 = PD;
 /// Pages of a fast-register region.
 pub(crate) const FAST_REG_PAGES: u32 = 256;
-/// Queue pair numbers: 24 bits; 0 and 1 are special in InfiniBand, tools expect them unused.
+/// The first queue pair number. Numbers have 24 bits; 0 and 1 are special in InfiniBand, and tools
+/// expect them unused.
 pub(crate) const QPN_FIRST: u32 = 2;
 /// The last queue pair number.
 pub(crate) const QPN_LAST: u32 = 0x00ff_ffff;
-/// GID 0 and this many addresses of the network device less one.
+/// Entries of the GID table: GID 0, and addresses of the network device.
 pub(crate) const GIDS: u32 = 16;
 
-/// How many objects of one kind exist.
+/// The number of objects of one kind.
 pub(crate) struct Count(Atomic<u32>);
 
 impl Count {
@@ -58,7 +59,7 @@ impl Count {
         Self(Atomic::new(0))
     }
 
-    /// Counts one more, or fails with `ENOMEM` at `limit`. Undone by dropping what is returned.
+    /// Counts one more object, until the returned value is dropped. `ENOMEM` at `limit`.
     pub(crate) fn take(
         dev: &Arc<Device>,
         which: fn(&Device) -> &Self,
@@ -105,7 +106,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// No objects.
+    /// Counts of zero.
     pub(crate) const fn new() -> Self {
         Self {
             ucontext: Count::new(),

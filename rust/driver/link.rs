@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `rdma link add NAME type siw netdev DEV`, and what happens to the network device afterwards.
+//! `rdma link add NAME type siw netdev DEV`, and the events of the network device afterwards.
 
 use super::{
     Device,
@@ -48,7 +48,7 @@ impl LinkOps for Link {
     }
 }
 
-/// Follows the network devices of ours.
+/// Follows the network devices under RDMA devices.
 pub(crate) struct Events;
 
 impl NetdevEvents for Events {
@@ -57,7 +57,7 @@ impl NetdevEvents for Events {
             return;
         };
         match event {
-            // The device keeps the netdev busy until it is gone itself.
+            // The device holds a reference to the netdev until it is gone.
             NetdevEvent::Unregister => {
                 dev.endpoints.abort_all();
                 dev.unregister();
@@ -69,15 +69,14 @@ impl NetdevEvents for Events {
                 dev.port_event(PortEvent::GidChange);
             }
             NetdevEvent::Change => dev.port_state(ndev),
-            // When the module goes, the notifier is told "down" and "unregister" of devices that
-            // are as well as before.
+            // At module exit the notifier reports "down" and "unregister" for devices that stay.
             NetdevEvent::Down if !ndev.is_up() => dev.port_state(ndev),
             NetdevEvent::ChangeAddr => {
                 dev.mac_changed();
                 dev.port_event(PortEvent::GidChange);
             }
-            // The MTU is read where it is used; TCP's MSS follows by itself. The name is only used
-            // for the debugfs folder, which is the RDMA device's.
+            // The MTU is read where it is used; TCP's MSS follows by itself. The name of the netdev
+            // is not used.
             _ => (),
         }
     }
@@ -89,9 +88,9 @@ impl NetdevEvents for Events {
         if event == AddrEvent::Removed {
             dev.check_addrs();
         }
-        // GID 1.. are the addresses: the core reads the table again. It looks at the network
-        // device when it comes to it, so this is left for later if the device is down, on its way
-        // out perhaps.
+        // GIDs from 1 on are the addresses, so the core has to read the table again. It looks at
+        // the network device then; so this is left for later if the device is down and perhaps
+        // about to go.
         if ndev.is_up() {
             dev.port_event(PortEvent::GidChange);
         }

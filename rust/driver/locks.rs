@@ -18,10 +18,10 @@
 //!
 //! # What has no lock
 //!
-//! Transmit ownership is a word (`iwarp::qp::owner`): TCP calls back from inside our own `sendmsg`,
-//! so no spinlock may be held across it. The transmit and receive contexts lie in slots; the owner
-//! takes them out. Completion and event handlers of consumers are called with none of the spinlocks
-//! held.
+//! Transmit ownership is a word (`iwarp::qp::owner`), because TCP calls back from inside the
+//! driver's own `sendmsg`, across which no spinlock may be held. The states of transmission and
+//! reception are in slots; the owner takes them out. Completion and event handlers of consumers are
+//! called with none of the spinlocks held.
 
 use kernel::str::CStr;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The provider: what `siw` does with the kernel's interfaces and the iWARP protocols.
+//! The provider `siw`: joins the kernel's interfaces and the iWARP protocols.
 //!
 //! The locks and their order are in [`locks`].
 
@@ -61,7 +61,7 @@ use kernel::{
     }, //
 };
 
-/// Shown as the version of the firmware, which there is none of.
+/// The version that is shown as that of the firmware.
 pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
 
 pub(crate) use self::{
@@ -74,9 +74,9 @@ pub(crate) struct Siw;
 
 /// The core's device object.
 pub(crate) type IbDevice = rdma::Device<Siw>;
-/// What the driver keeps of a device; it may outlive the core's object.
+/// The driver's part of a device, which may outlive the core's object.
 pub(crate) type DeviceRef = Arc<Device>;
-/// A queue pair as the core allocated it, with our [`qp::Qp`] inside.
+/// A queue pair as the core allocated it, with a [`qp::Qp`] inside.
 pub(crate) type QpObj = rdma::Qp<Siw>;
 /// A counted reference to a queue pair; `destroy_qp` waits for all of them.
 pub(crate) type QpRef = ARef<QpObj>;
@@ -98,20 +98,20 @@ impl Secret for StagSecret {
     }
 }
 
-/// What all devices share.
+/// The data of the module, which all devices share.
 pub(crate) struct Shared {
-    /// One for the module: STags of two devices never coincide.
+    /// One generator for the module, so that the STags of two devices never coincide.
     stags: StagGenerator<StagSecret>,
-    /// How many it has made.
+    /// STags generated so far.
     stags_made: Atomic<u64>,
-    /// Connection management.
+    /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
-    /// The datamovers: transmission outside of the poster's context.
+    /// The datamovers.
     pub(crate) movers: datamover::Movers,
     /// Parent of the devices' debugfs folders.
     pub(crate) debugfs: Dir,
     module: &'static ThisModule,
-    /// What devices begin with.
+    /// The initial settings of devices.
     pub(crate) params: Params,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
         Ok(Arc::new(shared, GFP_KERNEL)?)
     }
 
-    /// A fresh STag; whether its index is in use is for the caller to find out. Any context.
+    /// Generates an STag, whose index may be in use. Any context.
     pub(crate) fn draw_stag(&self) -> Stag {
         loop {
             // One number in 256 has no tag.
@@ -147,8 +147,8 @@ impl Shared {
     }
 }
 
-/// Ends what work is still queued before the queues themselves go: the last user of a queue must
-/// not be one of its own items.
+/// Waits for all queued work before the queues go: the last user of a queue must not be one of its
+/// own items.
 struct Quiesce(Arc<Shared>);
 
 impl Drop for Quiesce {
@@ -158,8 +158,8 @@ impl Drop for Quiesce {
     }
 }
 
-/// Everything the module registers. Fields are dropped in their order here: first nothing new can
-/// come, then the devices go, then what they used.
+/// Everything that the module registers. Fields are dropped in this order: nothing new can come,
+/// then the devices go, then what they use.
 pub(crate) struct Provider {
     _link: Pin<KBox<LinkRegistration<link::Link>>>,
     _netdev: NetdevNotifier,

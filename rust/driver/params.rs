@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections are made with: parameters of the module, which each device begins with, and
+//! Settings of connections: the parameters of the module, which each device begins with, and the
 //! settings of the device.
 
 use super::DeviceRef;
@@ -11,21 +11,21 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// Of a device, or of the module for the devices to come. A connection stays with those it began
-/// with.
+/// The settings of a device, or of the module for new devices. A connection keeps the settings that
+/// it began with.
 #[derive(Clone, Copy)]
 pub(crate) struct Params {
     /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).
     pub(crate) crc: bool,
-    /// MPA revision our requests start with.
+    /// MPA revision of the first request.
     pub(crate) mpa_rev: Revision,
-    /// Ask for the peer-to-peer mode of RFC 6581 when connecting.
+    /// Ask for the peer-to-peer mode of RFC 6581 as initiator.
     pub(crate) peer_to_peer: bool,
-    /// Use FPDUs larger than a TCP segment with peers that offer it, too.
+    /// Use FPDUs larger than a TCP segment with peers that offer them too.
     pub(crate) large_fpdus: bool,
-    /// The smallest message that is sent by reference, in bytes; 0: none.
+    /// Smallest message sent by reference, in bytes; 0: none is.
     pub(crate) zcopy_min: u32,
-    /// When the peer has acknowledged that.
+    /// How the driver finds out what the peer has acknowledged.
     pub(crate) rule: Rule,
     /// Connect queue pairs without a connection manager.
     pub(crate) pairs: bool,

@@ -18,13 +18,13 @@ use kernel::{
 
 /// The driver's part of a protection domain.
 pub(crate) struct Pd {
-    /// What regions and queue pairs compare.
+    /// The number that regions and queue pairs compare.
     pub(crate) id: PdId,
     counted: Counted,
 }
 
 impl Pd {
-    /// The device it belongs to.
+    /// The device.
     pub(crate) fn dev(&self) -> &super::DeviceRef {
         self.counted.dev()
     }

@@ -38,7 +38,7 @@ use kernel::prelude::*;
 
 struct Queue {
     ring: RecvRing,
-    /// Tell the consumer once when fewer requests than this are left; 0: never.
+    /// Raise the limit event once fewer requests than this are left; 0: never.
     limit: u32,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn modify(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
     Ok(())
 }
 
-/// `query_srq`. A limit that was reached is gone.
+/// `query_srq`. A limit is 0 after it was reached.
 pub(crate) fn query(srq: &SrqObj) -> SrqAttr {
     SrqAttr {
         max_wr: srq.size,
@@ -137,14 +137,14 @@ pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
 }
 
 impl SrqObj {
-    /// Takes the next request into `wr`, `false` if there is none; tells the consumer when the
+    /// Takes the next request into `wr`; `false` if there is none. Raises the limit event when the
     /// queue runs low. Any context; no lock from `Rank::QpPair` on may be held.
     pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
         let mut queue = self.queue.lock();
         if !queue.ring.take(self.pd, wr) {
             return false;
         }
-        // Fewer than `limit` left: the element that would be the last of `limit` is not there.
+        // Fewer than `limit` are left if the `limit`th element is not posted.
         let low = queue
             .limit
             .checked_sub(1)

@@ -2,10 +2,10 @@
 
 //! Counters of a device, and of its queue pairs: `rdma statistic show link`, `rdma statistic qp`.
 //!
-//! A queue pair counts for itself. What the port shows are the device's own counts and those of the
-//! queue pairs; the ones that are bound to a counter of the core
-//! (`drivers/infiniband/core/counters.c`) count for that one instead, and the core adds it to what
-//! the port shows.
+//! Each queue pair has counters of its own. The port shows the sum of the device's counters and
+//! those of the queue pairs. A queue pair that is bound to a counter of the core
+//! (`drivers/infiniband/core/counters.c`) counts for that one instead, and the core adds it to the
+//! port's.
 
 use crate::kapi::sync::Atomic;
 use kernel::{
@@ -13,10 +13,10 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Declares the counters, their names for user space, and how many there are.
+/// Declares the counters and their names in user space.
 macro_rules! counters {
     ($($(#[$doc:meta])* $id:ident = $name:literal,)*) => {
-        /// What is counted.
+        /// A counter.
         #[derive(Clone, Copy)]
         pub(crate) enum Counter {
             $($(#[$doc])* $id,)*
@@ -56,44 +56,43 @@ counters! {
     StaleInvalidate = c"stale_invalidate",
     /// Completion queues overrun.
     CqOverflow = c"cq_overflow",
-    /// Completions nobody took before their queue pair went.
+    /// Completions left in a queue when their queue pair went.
     CqePurged = c"cqe_purged",
-    /// Connections we opened.
+    /// Connections opened by this side.
     ActiveConnects = c"active_connects",
-    /// Connections we accepted.
+    /// Connections accepted by this side.
     PassiveConnects = c"passive_connects",
     /// Connections that failed to come up.
     ConnectFailures = c"connect_failures",
     /// Connection requests rejected, by either side.
     Rejects = c"rejects",
-    /// Strangers who came for, or answered for, the peer of a queue pair without a connection
-    /// manager.
+    /// Connections of strangers in place of the peer of a queue pair without a connection manager.
     PairRefused = c"pair_refused",
-    /// Handshakes given up for time.
+    /// Handshakes that timed out.
     Timeouts = c"timeouts",
     /// Connections reset.
     Aborts = c"aborts",
-    /// Orderly closes given up for time.
+    /// Orderly closes that timed out.
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.
     Flushed = c"flushed",
     /// Transmissions continued by a datamover.
     MoverRuns = c"mover_runs",
-    /// Transmissions on the spot: by a poster, or by who received a Read Request.
+    /// Transmissions by a poster, or by the context that received a Read Request.
     TxDirect = c"tx_direct",
-    /// Transmissions a moment after the doorbell, with all that was posted by then.
+    /// Transmissions by the timer after a coalesced doorbell.
     TxGathered = c"tx_gathered",
-    /// Turns on the spot, also upon an ACK, that a datamover had to go on with, or to begin.
+    /// Turns outside a datamover that a datamover had to continue or to begin.
     TxDelegated = c"tx_delegated",
     /// Times a queue pair began to wait for send space.
     TxPaused = c"tx_paused",
-    /// Times one was taken up again because there was some.
+    /// Times a queue pair resumed because there was send space.
     TxResumed = c"tx_resumed",
-    /// Of these, the ones that could send nothing.
+    /// Resumptions that could send nothing.
     TxResumedInVain = c"tx_resumed_in_vain",
-    /// Times TCP took less than it was given.
+    /// Times TCP accepted less than it was given.
     TxSplit = c"tx_split",
-    /// Times a datamover had to go on receiving.
+    /// Times a datamover had to continue reception.
     RxDeferred = c"rx_deferred",
 }
 
@@ -104,7 +103,7 @@ pub(crate) type Values = [u64; NAMES.len()];
 pub(crate) struct Stats([Atomic<u64>; NAMES.len()]);
 
 impl Stats {
-    /// All zero.
+    /// Counters of zero.
     pub(crate) const fn new() -> Self {
         Self([const { Atomic::new(0) }; NAMES.len()])
     }
@@ -121,7 +120,7 @@ impl Stats {
         self.add(counter, 1);
     }
 
-    /// What was counted so far, or since somebody took it.
+    /// The count since the last [`Self::take`].
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.0
             .get(counter as usize)

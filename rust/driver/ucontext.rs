@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A process's use of a device.
+//! User contexts: the use of a device by a program.
 
 use super::{
     limits::{
@@ -19,7 +19,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// The driver's part of a user context. The mapped rings hang on the core's own list.
+/// The driver's part of a user context. The core lists the mapped rings.
 pub(crate) struct Ucontext {
     counted: Counted,
 }
@@ -31,7 +31,7 @@ pub(crate) fn alloc(dev: &super::IbDevice) -> Result<Ucontext> {
     })
 }
 
-/// `alloc_ucontext`, second half: tells user space which device it got.
+/// `alloc_ucontext`, second half: reports the number of the device to the program.
 pub(crate) fn created(ctx: &rdma::Ucontext<Siw>, udata: &mut Udata<'_>) -> Result {
     udata.respond_full(&abi::RespAllocCtx {
         dev_id: ctx.counted.dev().part_id,

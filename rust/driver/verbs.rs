@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations the RDMA core calls, each in the module of its object.
+//! The operations that the RDMA core calls, each implemented in the room of its object.
 
 use super::{
     cm,
@@ -65,10 +65,10 @@ use kernel::{
 };
 
 impl Driver for Siw {
-    /// `RDMA_DRIVER_SIW`: libsiw serves us.
+    /// `RDMA_DRIVER_SIW`: selects libsiw.
     const DRIVER_ID: u32 = abi::DRIVER_ID;
     const ABI_VERSION: u32 = abi::ABI_VERSION;
-    /// A program with many queues would come to have one that libsiw takes for none.
+    /// Otherwise a program with many queues would get the key that libsiw takes for none.
     const MMAP_MIN_KEY: u64 = abi::INVAL_UOBJ_KEY + 1;
     const COUNTERS: &'static [&'static CStr] = stats::NAMES;
     const SETTINGS: &'static [rdma::Setting<DeviceRef>] = params::SETTINGS;
@@ -132,7 +132,7 @@ impl Driver for Siw {
     }
 
     fn going(dev: &IbDevice) {
-        // With an orderly end of its own, each connection would take as long as its peer likes.
+        // An orderly close would let each connection take as long as its peer likes.
         dev.endpoints.abort_all();
     }
 
@@ -258,7 +258,7 @@ impl Driver for Siw {
     }
 
     fn dereg_mr(_mr: &rdma::Mr<Self>) -> Result {
-        // Dropping the region takes the right away and waits for its users.
+        // The drop of the region revokes its rights and waits for its users.
         Ok(())
     }
 

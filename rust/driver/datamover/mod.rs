@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datamovers: what transmits when the poster cannot, or has used up its turn, and receives what is
-//! too much at once.
+//! Datamovers: transmit when the poster cannot or has used up its turn, and receive what is too
+//! much for one run.
 //!
-//! They are the workers of a per-CPU queue. A QP is queued there at most once; when its turn is
-//! over and there is more to send it goes to the end of the queue, so QPs of a CPU take turns, of
-//! so many bytes each (`iwarp::qp::fairness`); those of a [`tenant`] share what one gets. A QP that
-//! waits for space is not queued at all. Work that is queued for a CPU that goes offline is done by
-//! others.
+//! A datamover is the worker of a per-CPU queue. A QP is queued at most once. After its turn it
+//! goes to the end of the queue if there is more to send, so the QPs of a CPU take turns of a
+//! number of bytes (`iwarp::qp::fairness`). The QPs of a [`tenant`] share what one would get. A QP
+//! that waits for space is not queued. If a CPU goes offline, other CPUs do its work.
 
 mod tenant;
 
@@ -59,25 +58,25 @@ pub(crate) struct Movers {
     waiting: Atomic<u32>,
 }
 
-/// What there is to know of the mover of one CPU.
+/// The load of one CPU's datamover.
 struct Lane {
     /// QPs that wait for a turn.
     waiting: Atomic<u32>,
-    /// Turns given; wraps.
+    /// Turns given; wraps at 2^32.
     turns: Atomic<u32>,
 }
 
-/// Who else would transmit on a CPU.
+/// The competition for a datamover.
 pub(crate) struct Others {
-    /// How many wait for the mover.
+    /// QPs that wait for the datamover.
     pub(crate) waiting: u32,
-    /// Turns the mover has given.
+    /// Turns that the datamover has given.
     pub(crate) turns: u32,
-    /// Among how many QPs the share of the tenant is divided.
+    /// QPs that divide the tenant's share.
     pub(crate) sharers: u32,
 }
 
-/// One of it for each CPU there can be.
+/// Creates one value for each possible CPU.
 fn by_cpu<T>(make: impl Fn() -> T, flags: Flags) -> Result<KVec<T>> {
     let cpus = nr_cpu_ids() as usize;
     let mut all = KVec::with_capacity(cpus, flags)?;
@@ -102,10 +101,9 @@ impl Movers {
         })
     }
 
-    /// Who waits for the mover of this CPU while the QP of `mover` transmits; `None` if nobody
-    /// does.
+    /// The competition on this CPU while the QP of `mover` transmits; `None` if no other QP waits.
     pub(crate) fn others(&self, mover: &Mover) -> Option<Others> {
-        // The usual case costs one look at a word that hardly ever changes.
+        // The usual case reads one word, which hardly ever changes.
         if self.waiting.load(Relaxed) == 0 {
             return None;
         }
@@ -119,7 +117,7 @@ impl Movers {
         })
     }
 
-    /// Waits until all that is queued now has run. Sleeps.
+    /// Waits until all queued work has run. Sleeps.
     pub(crate) fn flush(&self) {
         self.queue.flush();
     }
@@ -167,7 +165,7 @@ impl_has_work! {
 }
 
 impl Mover {
-    /// Of a queue pair that a program of `uid` makes, or the kernel. Sleeps.
+    /// The work item of a new queue pair of user `uid`; `None`: of the kernel. Sleeps.
     pub(crate) fn new(movers: &Movers, uid: Option<Kuid>) -> Result<Arc<Self>> {
         let member = movers.tenants.join(uid)?;
         Arc::pin_init(
@@ -190,19 +188,20 @@ impl WorkItem for Mover {
             qp.dev.shared.movers.left(&this.member, cpu);
             qp.run_mover();
         }
-        // A worker that always has something to do never sleeps, and somebody may wait for that.
+        // A worker that always has work never sleeps. `synchronize_tasks()` waits for it to pass
+        // here.
         context::cond_resched();
     }
 }
 
 impl QpObj {
-    /// Puts the QP at the end of the queue of `cpu`, unless it is in a queue. Any context.
+    /// Queues the QP at the end of the queue of `cpu`, unless it is queued. Any context.
     pub(crate) fn enqueue_mover(&self, cpu: u32) {
         let movers = &self.dev.shared.movers;
         let mover = &self.stream.mover;
         {
             let mut queued = mover.queued.lock();
-            // Whoever put it there is about to queue it, or has done so; and it has not run yet.
+            // Another context is about to queue it, or has queued it, and it has not run yet.
             if queued.is_some() {
                 return;
             }
@@ -212,7 +211,7 @@ impl QpObj {
             });
             movers.joined(&mover.member, cpu);
         }
-        // It was not queued, so this cannot be refused.
+        // It was not queued, so the queue accepts it.
         let _ = movers.queue.enqueue_on(cpu, mover.clone());
     }
 }

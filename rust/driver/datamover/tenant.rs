@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who shares the datamovers: the users who have queue pairs, and the kernel.
+//! Tenants: the users that have queue pairs, and the kernel. They share the datamovers alike.
 //!
-//! While others wait for a mover, too, the queue pairs of a tenant that do so divide what a single
-//! one would get (`iwarp::qp::fairness`): more queue pairs do not make more of the bandwidth.
+//! While QPs of several tenants wait for a datamover, the QPs of one tenant divide what a single
+//! one would get (`iwarp::qp::fairness`). So more QPs do not gain more bandwidth.
 
 use super::by_cpu;
 use crate::kapi::sync::Atomic;
@@ -35,7 +35,7 @@ impl Tenant {
 /// All tenants.
 #[pin_data]
 pub(super) struct Tenants {
-    /// With the number of their queue pairs.
+    /// Tenants, each with the number of its queue pairs.
     #[pin]
     present: Mutex<KVec<(Arc<Tenant>, usize)>>,
 }
@@ -50,7 +50,7 @@ impl Tenants {
         )
     }
 
-    /// Counts one more queue pair of `uid`. Sleeps.
+    /// Enters a queue pair of `uid`. Sleeps.
     pub(super) fn join(self: &Arc<Self>, uid: Option<Kuid>) -> Result<Membership> {
         let mut present = self.present.lock();
         let known = present.iter_mut().find(|(tenant, _)| tenant.uid == uid);
@@ -72,20 +72,20 @@ impl Tenants {
     }
 }
 
-/// One queue pair of a tenant. Dropping it sleeps.
+/// The membership of a queue pair in a tenant. Its drop sleeps.
 pub(super) struct Membership {
     tenants: Arc<Tenants>,
     tenant: Arc<Tenant>,
 }
 
 impl Membership {
-    /// Queue pairs of the tenant that wait for the mover of `cpu`. Any context.
+    /// Queue pairs of the tenant that wait for the datamover of `cpu`. Any context.
     pub(super) fn waiting(&self, cpu: u32) -> Option<&Atomic<u32>> {
         self.tenant.waiting.get(cpu as usize)
     }
 
-    /// Among how many queue pairs the tenant's share of `cpu` is divided, when `waiting` wait there
-    /// and one of this tenant's transmits. Nothing is divided if nobody else wants any.
+    /// The number of queue pairs that divide the tenant's share of `cpu` when `waiting` wait there
+    /// and one of the tenant's transmits; 1 if no other tenant waits.
     pub(super) fn sharers(&self, cpu: u32, waiting: u32) -> u32 {
         let ours = self.waiting(cpu).map_or(0, |n| n.load(Relaxed));
         if ours >= waiting {

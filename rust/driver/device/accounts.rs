@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters of the core (`drivers/infiniband/core/counters.c`), and which queue pairs count for
+//! The counters of the core (`drivers/infiniband/core/counters.c`), and the queue pairs bound to
 //! them.
 
 use crate::driver::{
@@ -17,21 +17,21 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// A counter of the core: what queue pairs counted that are not bound to it any more.
+/// A counter of the core: the counts of queue pairs that are no longer bound to it.
 struct Account {
     id: u32,
     values: Values,
 }
 
-/// The counters of the core. The lock around it is taken by whoever changes where a queue pair
-/// counts, and by whoever adds up.
+/// The counters of the core. Their lock is held while a binding changes and while counts are added
+/// up.
 pub(crate) struct Accounts {
     last: u32,
     open: KVec<Account>,
 }
 
 impl Accounts {
-    /// There are none.
+    /// No counters.
     pub(crate) const fn new() -> Self {
         Self {
             last: 0,
@@ -43,7 +43,7 @@ impl Accounts {
         self.open.iter_mut().find(|account| account.id == id)
     }
 
-    /// Books what the queue pair has counted so far where it belongs.
+    /// Books the counts of the queue pair on its counter, or on the device.
     fn settle(&mut self, dev: &Stats, qp: &QpObj) {
         let counts = qp.stats.take();
         match self.get(qp.account.load(Relaxed)) {
@@ -78,14 +78,14 @@ impl Device {
         });
     }
 
-    /// From now on the queue pair counts for the counter `id`, or for a new one. Returns its
-    /// number. May sleep.
+    /// Binds the queue pair to the counter `id`, or to a new one, and returns its number. May
+    /// sleep.
     pub(crate) fn bind_counter(&self, qp: &QpObj, id: Option<u32>) -> Result<u32> {
         let mut accounts = self.accounts.lock();
         let id = match id {
             Some(id) => accounts.get(id).ok_or(EINVAL)?.id,
             None => {
-                // 0 is no number. They do not come back soon, which would confuse whoever looks.
+                // 0 is no number. Numbers are not reused soon, which would confuse readers.
                 let id = accounts.last.checked_add(1).ok_or(ENOSPC)?;
                 let account = Account {
                     id,
@@ -101,27 +101,26 @@ impl Device {
         Ok(id)
     }
 
-    /// The queue pair counts for the port again. May sleep.
+    /// Unbinds the queue pair from its counter. May sleep.
     pub(crate) fn unbind_counter(&self, qp: &QpObj) {
         let mut accounts = self.accounts.lock();
         accounts.settle(&self.stats, qp);
         qp.account.store(0, Relaxed);
     }
 
-    /// The core has added what the counter had to the port's. May sleep.
+    /// Removes a counter, whose counts the core has added to the port's. May sleep.
     pub(crate) fn close_counter(&self, id: u32) {
         self.accounts.lock().open.retain(|account| account.id != id);
     }
 
-    /// Takes a queue pair out of the table; what it has counted so far stays with the port. May
-    /// sleep.
+    /// Removes a queue pair from the table, and books its counts. May sleep.
     pub(crate) fn forget_qp(&self, qp: &QpObj) {
         let mut accounts = self.accounts.lock();
         accounts.settle(&self.stats, qp);
         drop(self.qps.remove(qp.qp_num()));
     }
 
-    /// Adds what it has counted since. May sleep.
+    /// Books the counts of a removed queue pair since. May sleep.
     pub(crate) fn settle_qp(&self, qp: &QpObj) {
         self.accounts.lock().settle(&self.stats, qp);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One RDMA device: what it owns, what it tells about itself.
+//! RDMA devices: their tables, attributes, GIDs and life.
 
 mod accounts;
 
@@ -60,34 +60,34 @@ use kernel::{
     }, //
 };
 
-/// "bmt", as the C driver: user space knows the device by it.
+/// "bmt", as in the C driver: user space identifies the device by it.
 const VENDOR_ID: u32 = 0x62_6d_74;
 
-/// How long connections outlive their local address, in case it comes back.
+/// Time in milliseconds that connections outlive their local address, in case it comes back.
 const ADDR_GRACE_MS: Msecs = 5_000;
 
-/// Number of the next device, reported as part number and context id.
+/// Number of the next device, reported as part number and context ID.
 static NEXT_PART_ID: Atomic<u32> = Atomic::new(1);
 
 /// The driver's part of an RDMA device.
 #[pin_data]
 pub(crate) struct Device {
-    /// The network device whose addresses it serves.
+    /// The network device.
     pub(crate) netdev: NetDev,
-    /// What all devices of the module share.
+    /// The data of the module.
     pub(crate) shared: Arc<Shared>,
     /// Memory regions by STag.
     pub(crate) tpt: Arc<Tpt>,
     /// Queue pairs by number.
     pub(crate) qps: Arc<ObjTable<QpObj>>,
-    /// What `rdma statistic` shows, but for what is counted by queue pairs.
+    /// Counters, except those of queue pairs.
     pub(crate) stats: Stats,
-    /// What queue pairs count for.
+    /// Counters of the core.
     #[pin]
     pub(crate) accounts: Mutex<Accounts>,
-    /// Limits reached so far.
+    /// Objects, counted against their limits.
     pub(crate) counts: Counts,
-    /// What connections to come are made with.
+    /// Settings of new connections.
     #[pin]
     pub(crate) params: SpinLockIrq<Params>,
     /// Connections and listeners.
@@ -96,18 +96,18 @@ pub(crate) struct Device {
     /// Listeners for queue pairs without a connection manager.
     #[pin]
     pub(crate) doors: cm::Doors,
-    /// Number of the device in the order of their coming.
+    /// Number of the device, in the order of creation.
     pub(crate) part_id: u32,
-    /// Protection domains so far: gives each its number.
+    /// Protection domains created so far; numbers the next one.
     pub(crate) pds: Atomic<u64>,
-    /// Queue pairs so far, from a random start: gives each its number.
+    /// Number of the next queue pair, from a random start.
     next_qp: Atomic<u32>,
     /// First six bytes of GID 0.
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
     #[pin]
     files: SpinLockIrq<Option<Files>>,
-    /// Ends the connections whose local address is gone.
+    /// Ends connections whose local address is gone.
     #[pin]
     addr_check: DelayedWork<Device>,
 }
@@ -165,26 +165,26 @@ impl Device {
         let new = IbDevice::new(module, &cfg, Ok::<_, Error>(dev.clone()))?;
         new.set_netdev(ndev)?;
         new.register(name)?;
-        // Not having them is no reason to fail.
+        // The device works without its debugfs files.
         let files = Files::new(&debugfs, name, &dev.tpt, &dev.qps).ok();
         *dev.files.lock() = files;
         Ok(())
     }
 
-    /// The device goes: waits for readers of its debugfs files, and for connections to be over.
+    /// Ends the device: waits for readers of its debugfs files and for the end of its connections.
     pub(crate) fn gone(self: &Arc<Self>) {
         wq::cancel_delayed_sync(self);
-        // First the files: the core has given the name away already.
+        // The files go first, because the core has released the name already.
         let files = self.files.lock().take();
         drop(files);
         self.endpoints.drain();
     }
 
-    /// The number of the next queue pair: a free one, and not one that was in use lately, which
-    /// somebody may still have in mind. Nobody else gets it: to be entered in `qps`.
+    /// Allocates an unused QP number, cycling so that a recent one is not reused soon. The caller
+    /// enters it in `qps`.
     pub(crate) fn next_qpn(&self) -> Option<u32> {
         const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
-        // There are fewer queue pairs than this.
+        // Queue pairs are fewer than numbers.
         for _ in 0..=limits::QP {
             let qpn = limits::QPN_FIRST + self.next_qp.fetch_add(1, Relaxed) % NUMBERS;
             if self.qps.get(qpn).is_none() {
@@ -194,24 +194,25 @@ impl Device {
         None
     }
 
-    /// The network device has got another hardware address.
+    /// Follows a change of the network device's hardware address.
     pub(crate) fn mac_changed(&self) {
         if let Some(mac) = mac_of(&self.netdev) {
             *self.mac.lock() = mac;
         }
     }
 
-    /// An address of the network device is gone. Any context.
+    /// Ends connections of an address that the network device has lost, after a grace period. Any
+    /// context.
     ///
-    /// TCP rides it out if the address comes back, also on another interface. If not, what is sent
-    /// finds no route, and nobody is told before the time-out of the connection.
+    /// TCP survives if the address comes back, also on another interface. Otherwise packets find no
+    /// route, and nothing reports that before TCP's time-out.
     pub(crate) fn check_addrs(self: &Arc<Self>) {
         let grace = msecs_to_jiffies(ADDR_GRACE_MS);
         self.shared.cm.mod_delayed(self.clone(), grace);
     }
 
-    /// GID `index`: 0 is the hardware address with zeros behind it, as rdma_cm users and blktests
-    /// expect of siw; then come the network device's addresses, IPv4 as `::ffff:a.b.c.d`.
+    /// GID `index`: 0 is the hardware address followed by zeros, as rdma_cm users and blktests
+    /// expect of siw. The network device's addresses follow, IPv4 in the form `::ffff:a.b.c.d`.
     pub(crate) fn gid(&self, index: usize) -> Result<[u8; 16]> {
         let mut gid = [0; 16];
         match index.checked_sub(1) {
@@ -231,7 +232,7 @@ impl Device {
     }
 }
 
-/// The first six bytes of the hardware address, if it says anything.
+/// The first six bytes of the hardware address, unless they are zero.
 fn mac_of(ndev: &NetDev) -> Option<[u8; 6]> {
     let addr = ndev.hw_addr();
     let bytes = addr.as_bytes();
@@ -246,7 +247,7 @@ fn mac_of(ndev: &NetDev) -> Option<[u8; 6]> {
     Some(mac)
 }
 
-/// For devices without a hardware address: connection management needs a unique GID 0.
+/// A substitute for a missing hardware address: connection management needs a unique GID 0.
 fn random_mac() -> [u8; 6] {
     let mut mac = [0; 6];
     random::fill(&mut mac);
@@ -256,7 +257,7 @@ fn random_mac() -> [u8; 6] {
     mac
 }
 
-/// A version as libsiw takes it apart.
+/// The version in the layout that libsiw expects.
 fn fw_ver([major, minor, patch]: [u16; 3]) -> u64 {
     u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch)
 }
@@ -285,7 +286,7 @@ pub(crate) fn query(dev: &IbDevice) -> DeviceAttr {
         max_srq: limits::SRQ,
         max_srq_wr: limits::SRQ_WR,
         max_srq_sge: limits::SGE,
-        // Reads a QP may serve as a target, and may have started.
+        // Reads that a QP may serve, and may have outstanding.
         max_qp_rd_atom: limits::IRD,
         max_qp_init_rd_atom: limits::ORD,
         max_res_rd_atom: limits::QP * limits::IRD,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One entry of the table, and references to a checked part of it.
+//! Entries of the table, and references to a checked part of an entry.
 
 use super::fast_reg::Shadow;
 use crate::kapi::{
@@ -31,17 +31,17 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// What may change while the entry exists.
+/// The part of an entry that changes.
 pub(super) struct State {
-    /// The STag in force: a fast-register region's key changes with each registration.
+    /// The STag in force. The key of a fast-register region changes with each registration.
     pub(super) stag: Stag,
     pub(super) rights: Rights,
-    /// Address of the first byte, as the consumer counts.
+    /// Address of the first byte, in the consumer's terms.
     pub(super) base: u64,
     pub(super) len: u64,
-    /// How often it has been registered. Open and the same as before means the same in all.
+    /// Number of registrations. An open entry with the same number is unchanged.
     pub(super) epoch: u64,
-    /// The memory. Gone once the region is deregistered.
+    /// The memory; `None` once the region is deregistered.
     pub(super) backing: Option<Backing>,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct Entry {
     /// Open while the STag is valid.
     #[pin]
     pub(super) gate: InUse<State>,
-    /// Where `map_mr_sg` collects pages for the next REG_MR.
+    /// The pages that `map_mr_sg` collects for the next REG_MR.
     #[pin]
     pub(super) shadow: Shadow,
 }
 
 impl Entry {
-    /// A new entry: `open` if it is valid from the start.
+    /// A new entry; `open`: valid from the start.
     pub(super) fn new(
         kind: Kind,
         pd: PdId,
@@ -75,7 +75,7 @@ impl Entry {
         }? Error))
     }
 
-    /// The entry as the checks of the protocol crate want it. Any context.
+    /// The entry in the form that `iwarp::mem::access` checks. Any context.
     pub(crate) fn region(&self) -> Region {
         if let Some(inside) = self.gate.enter() {
             return self.snapshot(&inside, true);
@@ -83,20 +83,20 @@ impl Entry {
         self.gate.update(|state, open| self.snapshot(state, *open))
     }
 
-    /// Checks an access: where in the memory it begins, and the epoch in which that holds.
+    /// Checks an access. Returns its offset in the memory, and the epoch in which that holds.
     fn check(&self, access: &Access) -> Result<(u64, u64), AccessError> {
         if let Some(inside) = self.gate.enter() {
             let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
             return Ok((offset, inside.epoch));
         }
-        // For the error, if it was not opened in between.
+        // The check gives the error, unless the entry was opened in between.
         self.gate.update(|state, open| {
             let offset = access::check(Some(&self.snapshot(state, *open)), access)?;
             Ok((offset, state.epoch))
         })
     }
 
-    /// Checks an access, and runs `copy` with the memory and where in it the access begins.
+    /// Checks an access, and runs `copy` with the memory and the offset of the access in it.
     #[inline]
     pub(super) fn access(
         &self,
@@ -124,7 +124,7 @@ impl Entry {
         }
     }
 
-    /// Closes the gate if `check` says so; nobody is inside any more when it returns.
+    /// Closes the gate if `check` allows it. Nothing uses the memory after the return.
     pub(super) fn invalidate(
         &self,
         check: impl FnOnce(&Region) -> Result<bool, AccessError>,
@@ -140,7 +140,7 @@ impl Entry {
         })
     }
 
-    /// Registers: `check` sees the entry and returns how it is to be from now on.
+    /// Registers: `check` sees the entry and returns its new state.
     pub(super) fn register(
         &self,
         change: impl FnOnce(&Region, &mut State) -> Result<(), AccessError>,
@@ -154,7 +154,7 @@ impl Entry {
         })
     }
 
-    /// Deregisters: waits for those inside and gives the memory back. Process context.
+    /// Deregisters: waits for users of the memory, and releases it. Process context.
     pub(super) fn retire(&self) {
         let backing = self.gate.update(|state, open| {
             *open = false;
@@ -164,13 +164,13 @@ impl Entry {
     }
 }
 
-/// The entry that was used last, to save looking it up in the table.
+/// A cache of the entry used last, to avoid lookups in the table.
 ///
-/// If it is stale it is closed, so whatever it refuses is to be asked of the table.
+/// A stale entry is closed; so a refusal by the cached entry must be confirmed by the table.
 pub(crate) struct LastEntry(Option<(u32, RcuArc<Entry>)>);
 
 impl LastEntry {
-    /// None yet.
+    /// An empty cache.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
@@ -192,21 +192,21 @@ impl LastEntry {
 
 /// A checked access to (a part of) an entry.
 ///
-/// Keeps the entry, not its validity: every chunk looks again, for an STag may be invalidated
-/// between two chunks, and even be registered anew.
+/// It keeps the entry, but not its validity. Each chunk checks again, because the STag may be
+/// invalidated between two chunks, and even be registered anew.
 pub(crate) struct MemRef {
-    /// None for an access of no bytes.
+    /// `None` for an access of length 0.
     entry: Option<RcuArc<Entry>>,
-    /// What was checked.
+    /// The checked access.
     to: u64,
     len: u64,
-    /// Where that begins in the memory, in this epoch of the entry.
+    /// The offset of the access in the memory, in this epoch of the entry.
     offset: u64,
     epoch: u64,
 }
 
 impl MemRef {
-    /// Of an access of no bytes.
+    /// The reference of an access of length 0.
     pub(super) fn empty() -> Self {
         Self {
             entry: None,
@@ -229,7 +229,7 @@ impl MemRef {
         })
     }
 
-    /// Runs `copy` with the memory and the offset of `to` in it, inside of the gate.
+    /// Runs `copy` inside the gate, with the memory and the offset of `to` in it.
     fn chunk(
         &self,
         to: u64,
@@ -249,7 +249,7 @@ impl MemRef {
         copy(backing, offset).map_err(|_| AccessError::Bounds)
     }
 
-    /// Where in the memory a part is of what was checked.
+    /// The offset in the memory of a part of the checked access.
     fn offset_of(&self, to: u64, len: u64) -> Option<u64> {
         let ahead = to.checked_sub(self.to)?;
         if ahead.checked_add(len)? > self.len {
@@ -258,8 +258,8 @@ impl MemRef {
         self.offset.checked_add(ahead)
     }
 
-    /// Copies from the region at `to` into `dst`: one chunk, at most 64 KiB. Any context but
-    /// hardirq.
+    /// Copies from the region at `to` into `dst`: one chunk, at most 64 KiB. Any context except
+    /// hard interrupts.
     pub(crate) fn read(&self, to: u64, dst: &mut [u8]) -> Result<(), AccessError> {
         self.chunk(to, dst.len(), |backing, offset| backing.read(offset, dst))
     }
@@ -271,8 +271,8 @@ impl MemRef {
             .is_some_and(|entry| matches!(entry.kind, Kind::Mr))
     }
 
-    /// Has `buf` send the region at `to` by reference, and `crc` go over it: one chunk, at most
-    /// 64 KiB. Any context but hardirq.
+    /// Appends the region at `to` to `buf` by reference, and adds it to `crc`: one chunk, at most
+    /// 64 KiB. Any context except hard interrupts.
     pub(crate) fn share(
         &self,
         to: u64,

@@ -2,9 +2,9 @@
 
 //! Registration by work request: IB_WR_REG_MR.
 //!
-//! `map_mr_sg` fills a shadow page list. Posting REG_MR takes that list into the work request, so
-//! that what the consumer does with the region until the request is executed cannot change it;
-//! executing copies it into the live list, and dropping the request gives the shadow back.
+//! `map_mr_sg` fills a shadow page list. Posting REG_MR moves that list into the work request, so
+//! that the consumer cannot change it before the request is executed. Execution copies it into the
+//! live list, and the drop of the request returns the shadow.
 
 use super::{
     entry::Entry,
@@ -40,8 +40,8 @@ use kernel::{
     prelude::*, //
 };
 
-/// The page list between `map_mr_sg` and REG_MR; empty while a posted request has it, and for
-/// regions that are not fast-register ones.
+/// The page list between `map_mr_sg` and REG_MR. Empty while a posted request has it, and for other
+/// kinds of regions.
 #[pin_data]
 pub(super) struct Shadow {
     #[pin]
@@ -55,7 +55,7 @@ impl Shadow {
         })
     }
 
-    /// `EINVAL` for other regions and while a request has the list.
+    /// `EINVAL` for other kinds of regions, and while a request has the list.
     pub(super) fn fill(&self, sg: SgList<'_>) -> Result<usize> {
         Option::as_mut(&mut self.list.lock())
             .ok_or(EINVAL)?
@@ -82,13 +82,12 @@ impl RegWr {
             list: Some(list),
             stag: Stag(key),
             rights,
-            // Not that of `map_mr_sg`: the consumer may have given it another address since, as NFS
-            // does.
+            // Not the address of `map_mr_sg`: the consumer may have changed it since, as NFS does.
             base: mr.iova(),
         })
     }
 
-    /// Carries it out. Any context but hardirq.
+    /// Executes the registration. Any context except hard interrupts.
     pub(super) fn execute(&self, pd: PdId) -> Result<(), AccessError> {
         let list = self.list.as_ref().ok_or(AccessError::NotValid)?;
         let wanted = FastReg {
@@ -121,7 +120,7 @@ impl Drop for RegWr {
     fn drop(&mut self) {
         let list = self.list.take();
         let old = core::mem::replace(&mut *self.entry.shadow.list.lock(), list);
-        // `take()` left it empty, and only this request puts it back.
+        // `take()` left it empty, and only this request returns the list.
         drop(old);
     }
 }

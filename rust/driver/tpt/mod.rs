@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The translation and protection table: STag -> memory, and the rights to it.
+//! The translation and protection table (TPT): maps STags to memory and rights.
 //!
-//! An entry's STag dies at once when it is invalidated or deregistered: every use goes through the
-//! entry's gate and checks again, chunk by chunk. Nothing is placed or read after the call that
-//! took the right away has returned.
+//! Invalidation and deregistration take effect at once: each use passes the entry's gate and checks
+//! again, chunk by chunk. Nothing is placed or read after the revoking call has returned.
 
 pub(crate) mod entry;
 pub(crate) mod fast_reg;
@@ -39,8 +38,8 @@ use kernel::{
     sync::Arc, //
 };
 
-/// How often a drawn index may be taken already. Of a million regions that are all in one quarter
-/// of the 2^24 indexes, a draw hits one with p = 1/4.
+/// Attempts to draw a free index. With a million regions in one quarter of the 2^24 indexes, a draw
+/// hits one with p = 1/4.
 const DRAWS: usize = 64;
 
 /// The table of one device.
@@ -63,7 +62,7 @@ impl Tpt {
         )
     }
 
-    /// Makes an entry reachable under an index that was not in use for long. Process context.
+    /// Publishes an entry under an index that was not used recently. Process context.
     ///
     /// `make` builds the entry for the STag it gets.
     pub(crate) fn add(
@@ -87,14 +86,14 @@ impl Tpt {
         Ok(entry)
     }
 
-    /// Forgets the entry at `stag`'s index; who still holds it finds it closed. Process context.
+    /// Removes the entry at `stag`'s index. Holders of a reference find it closed. Process context.
     pub(crate) fn remove(&self, stag: Stag) {
         drop(self.table.remove(stag.index()));
     }
 
-    /// Checks an access and returns what is needed to carry it out.
+    /// Checks an access and returns a reference to the memory.
     ///
-    /// Any context. An access of no bytes touches no entry (RFC 5040 7.2, RFC 5041 7.1).
+    /// Any context. An access of length 0 touches no entry (RFC 5040 7.2, RFC 5041 7.1).
     pub(crate) fn resolve(
         &self,
         access: &Access,
@@ -113,10 +112,10 @@ impl Tpt {
         Ok(mem)
     }
 
-    /// Checks an access and carries it out in one go: `copy` gets the memory, and where in it the
-    /// access begins. It does one piece of work of bounded size, at most 64 KiB.
+    /// Checks an access and performs it in one step: `copy` gets the memory and the offset of the
+    /// access in it, and copies at most 64 KiB.
     ///
-    /// Any context but hardirq. For an access of no bytes nothing is done.
+    /// Any context except hard interrupts. Does nothing for an access of length 0.
     #[inline]
     pub(crate) fn access(
         &self,
@@ -139,8 +138,8 @@ impl Tpt {
         Ok(())
     }
 
-    /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): takes the
-    /// right away and waits for those who are using it. Any context but hardirq.
+    /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): revokes the
+    /// rights and waits for uses in progress. Any context except hard interrupts.
     pub(crate) fn invalidate(
         &self,
         stag: Stag,
@@ -150,7 +149,7 @@ impl Tpt {
     ) -> Result<(), AccessError> {
         let entry = self.table.get(stag.index());
         let Some(entry) = entry else {
-            // For the error only.
+            // The lookup only gives the error.
             access::check_invalidate(None, stag, pd, qpn, remote)?;
             return Err(AccessError::UnknownStag);
         };
@@ -160,7 +159,8 @@ impl Tpt {
         })
     }
 
-    /// REG_MR: gives a fast-register region its pages, rights and new key. Any context but hardirq.
+    /// REG_MR: gives a fast-register region its pages, rights and new key. Any context except hard
+    /// interrupts.
     pub(crate) fn fast_reg(&self, pd: PdId, wr: &RegWr) -> Result<(), AccessError> {
         wr.execute(pd)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registering memory: user memory, the kernel's own, and regions to be filled later.
+//! Registration of memory: user memory, the kernel's own, and regions to be filled later.
 
 use super::entry::{
     Entry,
@@ -55,18 +55,17 @@ pub(crate) struct Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // First the right, then the memory, then the name: an index is free only when nothing
-        // answers to it any more.
+        // The rights go first, then the memory, then the index, which must not be reused before.
         self.entry.retire();
         self.counted.dev().tpt.remove(self.stag);
     }
 }
 
-/// The rights a consumer asks for, as far as we can give them.
+/// The rights that a consumer asks for and can have.
 ///
-/// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); others we do not know are refused, never
-/// dropped in silence. Only atomics may be allowed to a peer that cannot ask for any (RFC 5040 has
-/// none): many programs do so for whatever device they find.
+/// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); other unknown flags are refused. Remote
+/// atomics are accepted although no peer can ask for any (RFC 5040 has none), because many programs
+/// request them on every device.
 pub(super) fn rights(access: u32) -> Result<Rights> {
     /// `IB_ACCESS_HUGETLB`: a hint.
     const HUGETLB: u32 = 1 << 7;
@@ -95,7 +94,7 @@ pub(super) fn rights(access: u32) -> Result<Rights> {
     Ok(rights)
 }
 
-/// Counts a region, enters it in the table and tells its STag.
+/// Counts a region, enters it in the table and returns its STag.
 fn add(
     pd: &rdma::Pd<Siw>,
     key: Option<u8>,
@@ -135,8 +134,8 @@ pub(crate) fn reg_user(
         return Err(EINVAL);
     }
     let mut udata = udata;
-    // A library may choose the key; libsiw leaves it zero, and then it is ours to choose, so that
-    // an STag does not come back soon.
+    // A library may choose the key. libsiw leaves it zero; then the driver chooses, so that an STag
+    // is not reused soon.
     let key = match udata.as_mut() {
         Some(udata) => Some(
             udata
@@ -217,8 +216,8 @@ pub(crate) fn alloc(pd: &rdma::Pd<Siw>, kind: MrType, max_sg: u32) -> Result<New
 
 /// `get_dma_mr`: all of the kernel's memory, for local use by kernel consumers.
 ///
-/// A peer must never reach it, so remote rights are refused (a PD with
-/// `IB_PD_UNSAFE_GLOBAL_RKEY` cannot be had), and it cannot be invalidated.
+/// A peer must never reach it. So remote rights are refused, which rules out
+/// `IB_PD_UNSAFE_GLOBAL_RKEY`, and the region cannot be invalidated.
 pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<NewMr<Mr>> {
     let rights = rights(access)?;
     if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
@@ -249,13 +248,13 @@ pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<Ne
     })
 }
 
-/// `map_mr_sg`: collects the pages the next REG_MR is to register. Any context.
+/// `map_mr_sg`: collects the pages that the next REG_MR registers. Any context.
 pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
     mr.entry.shadow.fill(sg)
 }
 
-/// For `rdma resource show mr -dd`, which anybody may ask: no address, be it the kernel's or
-/// another program's.
+/// For `rdma resource show mr -dd`, which every user may run: shows no address of the kernel or of
+/// a program.
 pub(crate) fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
     let region = mr.entry.region();
     out.text(c"kind", fmt!("{:?}", region.kind))?;
