@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end: the machines of a connection and of its QP, and the host that performs their actions,
+//! as `rust/driver/cm` and `rust/driver/qp` do.
+
+use super::common::{send, Receiver};
+use super::tcp::{Net, Recv};
+use iwarp::cm::{
+    Action, Cause, Deadline, End as SocketEnd, Endpoint, Facts, Input, Notes, Owed, Pushed, Read,
+    Side, State, Tcp, Teardown, Timer,
+};
+use iwarp::error::MpaError;
+use iwarp::mpa::{
+    rtr_message, Config, Established, Initiator, Reply, Responder, Rtr, RtrKind, MAX_FRAME,
+};
+use iwarp::qp::fsm as qp_fsm;
+use iwarp::mem::stag::Stag;
+use iwarp::rx::{Event as Received, ReadExpect};
+use iwarp::tx::{Message, TxStream};
+use iwarp::wire::mpa::RtrSet;
+use iwarp::wire::terminate::Terminate;
+use std::collections::VecDeque;
+
+/// Errors of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Errno {
+    Reset,
+    Refused,
+    Invalid,
+}
+
+/// What the consumer hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Request,
+    Established,
+    Connected,
+    Failed(Option<Cause<Errno>>),
+    Close(Option<Cause<Errno>>),
+}
+
+enum Handshake {
+    None,
+    Initiator(Box<Initiator>),
+    Responder(Box<Responder>),
+}
+
+/// Who gets what comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    Stream,
+    Terminating,
+    Closed,
+}
+
+pub struct End {
+    pub me: usize,
+    pub fsm: Endpoint,
+    pub notes: Notes<Errno>,
+    hs: Handshake,
+    stage: Stage,
+    /// The work item is queued.
+    pub queued: bool,
+    deadline: Option<u64>,
+    again: Option<u64>,
+    pub events: Vec<Event>,
+    pub private: Vec<u8>,
+
+    pub qp: qp_fsm::State,
+    tx: Option<TxStream>,
+    rx: Option<Receiver>,
+    held: bool,
+    rtr_awaited: bool,
+    stopped: bool,
+    first_fpdu: bool,
+    owed_term: Option<Terminate>,
+    /// Encoded, and not taken by TCP.
+    backlog: VecDeque<u8>,
+    /// Messages to send, and those that have come.
+    pub plan: VecDeque<Vec<u8>>,
+    pub got: Vec<Vec<u8>>,
+}
+
+impl End {
+    pub fn new(me: usize, config: Config, plan: &[Vec<u8>]) -> Self {
+        let (side, hs) = match me {
+            0 => (
+                Side::Active,
+                Handshake::Initiator(Box::new(Initiator::new(config))),
+            ),
+            _ => (
+                Side::Passive,
+                Handshake::Responder(Box::new(Responder::new(config))),
+            ),
+        };
+        Self {
+            me,
+            fsm: Endpoint::new(side, false),
+            notes: Notes::new(),
+            hs,
+            stage: Stage::Handshake,
+            queued: false,
+            deadline: None,
+            again: None,
+            events: Vec::new(),
+            private: Vec::new(),
+            qp: qp_fsm::State::Idle,
+            tx: None,
+            rx: None,
+            held: false,
+            rtr_awaited: false,
+            stopped: false,
+            first_fpdu: false,
+            owed_term: None,
+            backlog: VecDeque::new(),
+            plan: plan.iter().cloned().collect(),
+            got: Vec::new(),
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.fsm.state() == State::Closed
+    }
+
+    /// When the timer is due.
+    pub fn timer(&self) -> Option<u64> {
+        [self.deadline, self.again].into_iter().flatten().min()
+    }
+
+    pub fn begin(&mut self, net: &mut Net, now: u64) {
+        let action = self.decide(net, now, Input::Begun(Ok(())));
+        self.run(net, now, action);
+    }
+
+    pub fn work(&mut self, net: &mut Net, now: u64) {
+        self.queued = false;
+        self.again = self.again.filter(|again| *again > now);
+        self.run(net, now, Action::Look);
+        if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_closed() {
+            panic!("an expired deadline does nothing: {:?}", self.fsm);
+        }
+    }
+
+    pub fn teardown(&mut self, how: Teardown<Errno>) {
+        self.notes.raise(how);
+        self.queued = true;
+    }
+
+    /// The consumer closes: `modify_qp(SQD)`.
+    pub fn disconnect(&mut self) {
+        let actions = self.step_qp(qp_fsm::Event::Modify(qp_fsm::State::Closing));
+        if let Some(true) = actions.map(|a| a.contains(qp_fsm::Actions::CLOSE_GRACEFUL)) {
+            self.teardown(Teardown::Graceful);
+        } else {
+            self.teardown(Teardown::Local);
+        }
+    }
+
+    /// The consumer finds an error that the peer has to hear of.
+    pub fn break_off(&mut self) {
+        let code = iwarp::error::Error::Mpa(MpaError::LocalCatastrophic).terminate();
+        self.fail(
+            qp_fsm::Event::TerminateDue,
+            code.map(Terminate::bare),
+            Teardown::Terminate,
+        );
+    }
+
+    /// The consumer answers the request.
+    pub fn answer(&mut self, net: &mut Net, now: u64, accept: bool, private: &[u8]) {
+        let mut frame = [0; MAX_FRAME];
+        let input = if accept { Input::Accept } else { Input::Reject };
+        let action = self.decide(net, now, input);
+        let Handshake::Responder(machine) = &self.hs else {
+            assert_eq!(action, Action::Decline);
+            return;
+        };
+        let outcome = match action {
+            Action::Answer => {
+                let (len, est) = machine.accept(4, 4, private, &mut frame).unwrap();
+                let sent = match net.state(self.me) {
+                    Tcp::Established => {
+                        self.start(&est);
+                        self.send_frame(net, &frame[..len])
+                    }
+                    _ => Err(Errno::Reset),
+                };
+                if sent.is_ok() {
+                    self.stage = Stage::Stream;
+                    self.events.push(Event::Established);
+                    self.hs = Handshake::None;
+                }
+                Input::Answered(sent.map(|()| est))
+            }
+            Action::Refuse => {
+                let len = machine.reject(private, &mut frame).unwrap();
+                let sent = self.send_frame(net, &frame[..len]);
+                self.stage = Stage::Closed;
+                Input::Refused(sent)
+            }
+            other => {
+                assert_eq!(other, Action::Decline);
+                return;
+            }
+        };
+        let action = self.decide(net, now, outcome);
+        self.run(net, now, action);
+        self.data_ready(net);
+    }
+
+    /// Bytes, or a change of state, have arrived: the socket's callbacks.
+    pub fn callback(&mut self, net: &mut Net) {
+        let sock = &net.socks[self.me];
+        if sock.was_reset && self.stage != Stage::Closed {
+            self.notes.note(Cause::Host(Errno::Reset));
+        }
+        self.queued = true;
+        self.data_ready(net);
+        self.transmit(net);
+    }
+
+    fn decide(&mut self, net: &Net, now: u64, input: Input<Errno>) -> Action {
+        let facts = Facts {
+            tcp: net.state(self.me),
+            asked: self.notes.asked(),
+            expired: self.deadline.is_some_and(|deadline| deadline <= now),
+            first_fpdu: self.first_fpdu,
+            listening: true,
+            vain: false,
+        };
+        let step = self.fsm.step(facts, input);
+        if let Some(cause) = step.note {
+            self.notes.note(cause);
+        }
+        match step.timer {
+            Timer::Keep => {}
+            Timer::Set(deadline) => self.deadline = Some(now + u64::from(deadline.ms())),
+            Timer::Stop => self.deadline = None,
+        }
+        step.action
+    }
+
+    fn run(&mut self, net: &mut Net, now: u64, mut action: Action) {
+        for _ in 0..100 {
+            match self.perform(net, now, action) {
+                Some(outcome) => action = self.decide(net, now, outcome),
+                None => return,
+            }
+        }
+        panic!("no rest: {:?}", self.fsm);
+    }
+
+    fn perform(&mut self, net: &mut Net, now: u64, action: Action) -> Option<Input<Errno>> {
+        let last = matches!(action, Action::Look | Action::Wait | Action::Finish { .. });
+        assert!(last || !self.is_closed(), "{action:?} after the end");
+        Some(match action {
+            Action::Wait => return None,
+            Action::WaitFor(ms) => {
+                self.again = Some(now + u64::from(ms));
+                return None;
+            }
+            Action::Look => Input::Look,
+            Action::SendRequest => {
+                let Handshake::Initiator(machine) = &self.hs else {
+                    return Some(Input::RequestSent(Err(Errno::Invalid)));
+                };
+                let mut frame = [0; MAX_FRAME];
+                let len = machine.request(b"to B", &mut frame).unwrap();
+                Input::RequestSent(self.send_frame(net, &frame[..len]))
+            }
+            Action::ReadError => Input::SocketError(Errno::Refused),
+            Action::ReadReply => Input::Reply(self.read_reply(net)),
+            Action::ReadRequest => Input::Request(self.read_request(net)),
+            Action::SendTerminate(_) => Input::TerminateSent(false),
+            Action::Start(est) => {
+                self.start(&est);
+                self.stage = Stage::Stream;
+                self.data_ready(net);
+                self.transmit(net);
+                Input::Started(Ok(()))
+            }
+            Action::ReportConnected => {
+                self.events.push(Event::Connected);
+                Input::Reported(Ok(()))
+            }
+            Action::Offer => {
+                self.events.push(Event::Request);
+                Input::Offered(Ok(()))
+            }
+            Action::EndHold => {
+                assert!(!self.rtr_awaited || self.first_fpdu);
+                self.held = false;
+                self.transmit(net);
+                return None;
+            }
+            Action::Settle { late } => {
+                self.data_ready(net);
+                let unread = !net.socks[self.me].inbox.is_empty();
+                Input::Settled { late, unread }
+            }
+            Action::StreamOver { event, how } => {
+                self.step_qp(event);
+                self.notes.ask(how);
+                Input::Look
+            }
+            Action::Quiesce(how) => {
+                self.stopped = true;
+                let unsent = net.unacked(self.me);
+                Input::Quiesced { how, unsent }
+            }
+            Action::BeginTerminate => Input::TerminateReady(self.begin_terminate()),
+            Action::PushTerminate => Input::Pushed(self.push(net)),
+            Action::SendFin => {
+                self.stage = Stage::Closed;
+                net.shutdown(self.me);
+                Input::FinSent(true)
+            }
+            Action::Peek => Input::Unread(!net.socks[self.me].inbox.is_empty()),
+            Action::Finish { end, owed } => {
+                self.finish(net, end, owed);
+                return None;
+            }
+            other => panic!("{other:?} on a connection of this kind"),
+        })
+    }
+
+    fn send_frame(&self, net: &mut Net, frame: &[u8]) -> Result<(), Errno> {
+        match net.send(self.me, frame) {
+            Some(len) => {
+                assert_eq!(len, frame.len(), "the first bytes on a connection");
+                Ok(())
+            }
+            None => Err(Errno::Reset),
+        }
+    }
+
+    fn read_reply(&mut self, net: &mut Net) -> Read<Reply, Errno> {
+        let Handshake::Initiator(machine) = &mut self.hs else {
+            return Read::End(Errno::Invalid);
+        };
+        loop {
+            let bytes = match net.recv(self.me, machine.need()) {
+                Recv::Bytes(bytes) => bytes,
+                Recv::Nothing => return Read::Pending,
+                Recv::End => return Read::End(Errno::Reset),
+            };
+            match machine.feed(&bytes) {
+                Ok(Some(reply)) => {
+                    self.private = machine.private_data().to_vec();
+                    return Read::Whole(reply);
+                }
+                Ok(None) => {}
+                Err(e) => return Read::Bad(e),
+            }
+        }
+    }
+
+    fn read_request(&mut self, net: &mut Net) -> Read<iwarp::mpa::Request, Errno> {
+        let Handshake::Responder(machine) = &mut self.hs else {
+            return Read::End(Errno::Invalid);
+        };
+        loop {
+            let bytes = match net.recv(self.me, machine.need()) {
+                Recv::Bytes(bytes) => bytes,
+                Recv::Nothing => return Read::Pending,
+                Recv::End => return Read::End(Errno::Reset),
+            };
+            match machine.feed(&bytes) {
+                Ok(Some(request)) => {
+                    self.private = machine.private_data().to_vec();
+                    return Read::Whole(request);
+                }
+                Ok(None) => {}
+                Err(e) => return Read::Bad(e),
+            }
+        }
+    }
+
+    /// The QP gets the stream.
+    fn start(&mut self, est: &Established) {
+        assert!(self.tx.is_none(), "two streams");
+        self.step_qp(qp_fsm::Event::Established);
+        let mut tx = TxStream::new(est.net.crc, est.net.tx_markers);
+        let expected = match est.rtr {
+            Rtr::Expect(set) => set,
+            _ => RtrSet::NONE,
+        };
+        let mut rx = Receiver::new(est.net.crc, expected);
+        if let Rtr::Emit(kind) = est.rtr {
+            self.backlog
+                .extend(send(&mut tx, rtr_message(kind), &[], 1442));
+            if kind == RtrKind::Read {
+                rx.orq.push(ReadExpect {
+                    stag: Stag::RTR,
+                    to: 0,
+                    len: 0,
+                });
+            }
+        }
+        self.rtr_awaited = matches!(est.rtr, Rtr::Expect(_));
+        self.held = est.hold_tx;
+        (self.tx, self.rx) = (Some(tx), Some(rx));
+    }
+
+    /// The QP takes what has come.
+    fn data_ready(&mut self, net: &mut Net) {
+        let Some(rx) = self.rx.as_mut() else { return };
+        if self.stage != Stage::Stream || self.stopped {
+            return;
+        }
+        let bytes: Vec<u8> = net.socks[self.me].inbox.drain(..).collect();
+        rx.feed(&bytes);
+        self.got.append(&mut rx.sends);
+        if !rx.rx.awaits_first() && !self.first_fpdu {
+            (self.first_fpdu, self.held) = (true, false);
+            self.queued = true;
+        }
+        let error = rx.error.take();
+        for event in std::mem::take(&mut rx.events) {
+            match (event, self.tx.as_mut()) {
+                (Received::ReadRequest { request, .. }, Some(tx)) => {
+                    let response = Message::ReadResponse {
+                        stag: request.sink_stag,
+                        to: request.sink_to,
+                    };
+                    self.backlog.extend(send(tx, response, &[], 1442));
+                }
+                (Received::Terminate(_), _) => {
+                    self.fail(qp_fsm::Event::PeerTerminate, None, Teardown::Terminate);
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(error, None, "the stream is not right");
+        self.transmit(net);
+    }
+
+    /// The QP sends what it can.
+    fn transmit(&mut self, net: &mut Net) {
+        if self.stage == Stage::Terminating {
+            self.queued = true;
+        }
+        let may_send = self.stage == Stage::Stream && !self.stopped && !self.held;
+        let (true, Some(tx)) = (may_send, self.tx.as_mut()) else {
+            return;
+        };
+        loop {
+            let bytes: Vec<u8> = self.backlog.iter().copied().collect();
+            let Some(taken) = net.send(self.me, &bytes) else {
+                return;
+            };
+            self.backlog.drain(..taken);
+            if !self.backlog.is_empty() {
+                return;
+            }
+            let Some(message) = self.plan.pop_front() else {
+                return;
+            };
+            let kind = Message::Send {
+                se: false,
+                inv: None,
+            };
+            self.backlog.extend(send(tx, kind, &message, 128));
+        }
+    }
+
+    /// Whether all is sent, the RTR message has come, and so has the answer to it if it is a Read.
+    pub fn is_idle(&self) -> bool {
+        let reading = self.rx.as_ref().is_some_and(|rx| !rx.orq.is_empty());
+        let awaiting = self.rtr_awaited && !self.first_fpdu;
+        self.plan.is_empty() && self.backlog.is_empty() && !reading && !awaiting
+    }
+
+    fn step_qp(&mut self, event: qp_fsm::Event) -> Option<qp_fsm::Actions> {
+        let facts = qp_fsm::Facts {
+            sq_busy: !self.is_idle(),
+            connected: !self.is_closed(),
+        };
+        let (next, actions) = qp_fsm::step(self.qp, event, facts).ok()?;
+        self.qp = next;
+        Some(actions)
+    }
+
+    fn fail(&mut self, event: qp_fsm::Event, term: Option<Terminate>, how: Teardown<Errno>) {
+        self.owed_term = term;
+        self.step_qp(event);
+        self.teardown(how);
+    }
+
+    fn begin_terminate(&mut self) -> bool {
+        let (Some(term), Some(tx)) = (&self.owed_term, self.tx.as_mut()) else {
+            return false;
+        };
+        self.backlog
+            .extend(send(tx, Message::Terminate(term), &[], 1442));
+        self.stage = Stage::Terminating;
+        true
+    }
+
+    fn push(&mut self, net: &mut Net) -> Pushed {
+        let bytes: Vec<u8> = self.backlog.iter().copied().collect();
+        let Some(taken) = net.send(self.me, &bytes) else {
+            return Pushed::Lost;
+        };
+        self.backlog.drain(..taken);
+        match self.backlog.is_empty() {
+            true => Pushed::Sent,
+            false => Pushed::NoSpace,
+        }
+    }
+
+    fn finish(&mut self, net: &mut Net, end: SocketEnd, owed: Owed) {
+        (self.stopped, self.stage) = (true, Stage::Closed);
+        match end {
+            SocketEnd::Reset => net.abort(self.me),
+            SocketEnd::Fin => net.shutdown(self.me),
+            SocketEnd::Drained => {}
+        }
+        net.release(self.me);
+        self.step_qp(qp_fsm::Event::Closed);
+        self.qp = qp_fsm::State::Error;
+        let status = self.notes.status().err();
+        match owed {
+            Owed::Nothing => {}
+            Owed::Reply => self.events.push(Event::Failed(status)),
+            Owed::Close => self.events.push(Event::Close(status)),
+            Owed::Retry => panic!("not a pair"),
+        }
+        assert_eq!(self.deadline, None);
+        self.again = None;
+    }
+
+    /// How long the consumer may think at the most.
+    pub fn patience() -> u64 {
+        u64::from(Deadline::Reply.ms())
+    }
+}

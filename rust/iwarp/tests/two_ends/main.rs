@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two whole ends against each other: the endpoint machine, the MPA handshake, FPDUs both ways and
+//! the states of the QPs, over a connection that cuts the stream anywhere, delays, stalls and is
+//! reset. TCP delivers in order, so no more than that can happen to an end.
+//!
+//! Always: both ends come to their end, each consumer hears what it may hear and its last event
+//! once, and what has arrived is what was sent, up to some message. Without a reset or a stall: all
+//! of it has arrived.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod end;
+mod tcp;
+
+use common::Rng;
+use end::{End, Errno, Event};
+use iwarp::cm::{Cause, State, Teardown};
+use iwarp::mpa::{Config, Revision, RtrSet};
+use iwarp::qp::fsm as qp_fsm;
+use tcp::Net;
+
+/// What ends the connection once a side has sent and got all it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finale {
+    /// Nothing of its own accord.
+    None,
+    /// `rdma_disconnect`.
+    Graceful,
+    /// The QP is destroyed.
+    Destroy,
+    /// An error with a Terminate.
+    Terminate,
+}
+
+#[derive(Clone, Debug)]
+struct Script {
+    configs: [Config; 2],
+    messages: [Vec<Vec<u8>>; 2],
+    /// B's consumer accepts, rejects, or never answers; after so many milliseconds.
+    accept: Option<bool>,
+    think: u64,
+    finale: Finale,
+    closer: usize,
+    /// The stream of each direction pauses behind this byte until nothing else happens.
+    cut: [Option<usize>; 2],
+    /// So many bytes of a direction have arrived when the socket of an end is destroyed.
+    reset: Option<(usize, usize, usize)>,
+    /// From a byte on a direction stands still for so many milliseconds.
+    stall: Option<(usize, usize, u64)>,
+    /// After so many moves an end is told to end.
+    ended: Option<(usize, usize, Teardown<Errno>)>,
+    /// Order and sizes are drawn.
+    seed: Option<u64>,
+}
+
+const CONFIG: Config = Config {
+    revision: Revision::Two,
+    crc: true,
+    large_fpdus: false,
+    ird: 4,
+    ord: 4,
+    max_ird: 8,
+    max_ord: 8,
+    rtr: RtrSet::NONE,
+};
+
+impl Script {
+    fn new() -> Self {
+        let message = |n: usize| (0..n).map(|at| (at * 7 + n) as u8).collect();
+        Self {
+            configs: [CONFIG; 2],
+            messages: [
+                [40, 0, 100].map(message).to_vec(),
+                [1, 90].map(message).to_vec(),
+            ],
+            accept: Some(true),
+            think: 0,
+            finale: Finale::Graceful,
+            closer: 0,
+            cut: [None; 2],
+            reset: None,
+            stall: None,
+            ended: None,
+            seed: None,
+        }
+    }
+}
+
+struct World<'a> {
+    script: &'a Script,
+    net: Net,
+    ends: [Option<End>; 2],
+    now: u64,
+    moves: usize,
+    rng: Option<Rng>,
+    answer_at: Option<u64>,
+    stalled_until: [u64; 2],
+    closing: bool,
+    was_cut: [bool; 2],
+    was_reset: bool,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Work(usize),
+    Deliver(usize),
+    Answer,
+    Close,
+    End,
+    /// Behind a cut.
+    GoOn(usize),
+}
+
+impl<'a> World<'a> {
+    fn new(script: &'a Script) -> Self {
+        let mut net = Net::new();
+        let mut a = End::new(0, script.configs[0], &script.messages[0]);
+        a.begin(&mut net, 0);
+        Self {
+            script,
+            net,
+            ends: [Some(a), None],
+            now: 0,
+            moves: 0,
+            rng: script.seed.map(Rng::new),
+            answer_at: None,
+            stalled_until: [0; 2],
+            closing: false,
+            was_cut: [false; 2],
+            was_reset: false,
+        }
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        match &mut self.rng {
+            Some(rng) => rng.below(n as u64) as usize,
+            None => 0,
+        }
+    }
+
+    fn is_closed(&self, side: usize) -> bool {
+        self.ends[side].as_ref().is_none_or(End::is_closed)
+    }
+
+    /// Bytes `side`'s direction delivers in one go at the most; 0 if it stands still.
+    fn may_deliver(&self, side: usize) -> usize {
+        let arrived = self.net.socks[side].arrived;
+        let cut = match self.script.cut[side] {
+            Some(at) if !self.was_cut[side] => at.saturating_sub(arrived),
+            _ => usize::MAX,
+        };
+        let reset = match self.script.reset {
+            Some((dir, at, _)) if dir == side && arrived < at => at - arrived,
+            _ => usize::MAX,
+        };
+        let stall = match self.script.stall {
+            Some((dir, at, _)) if dir == side && arrived < at => at - arrived,
+            _ => usize::MAX,
+        };
+        if !self.net.can_deliver(side) || self.stalled_until[side] > self.now {
+            return 0;
+        }
+        cut.min(reset).min(stall)
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for side in [0, 1] {
+            if self.ends[side].as_ref().is_some_and(|end| end.queued) {
+                moves.push(Move::Work(side));
+            }
+            if self.may_deliver(side) > 0 {
+                moves.push(Move::Deliver(side));
+            }
+        }
+        if self.answer_at.is_some_and(|at| at <= self.now) {
+            moves.push(Move::Answer);
+        }
+        if self.may_close() {
+            moves.push(Move::Close);
+        }
+        if self.script.ended.is_some_and(|(at, side, _)| {
+            at == self.moves && self.ends[side].is_some() && !self.is_closed(side)
+        }) {
+            return vec![Move::End];
+        }
+        if moves.is_empty() {
+            for side in [0, 1] {
+                let held = self.script.cut[side].is_some() && !self.was_cut[side];
+                if held && self.net.can_deliver(side) && self.stalled_until[side] <= self.now {
+                    moves.push(Move::GoOn(side));
+                }
+            }
+        }
+        moves
+    }
+
+    fn may_close(&self) -> bool {
+        let side = self.script.closer;
+        let wanted = self.script.messages[1 - side].len();
+        !self.closing
+            && self.script.finale != Finale::None
+            && self.ends[side].as_ref().is_some_and(|end| {
+                end.fsm.state() == State::Up && end.is_idle() && end.got.len() == wanted
+            })
+    }
+
+    fn make(&mut self, what: Move) {
+        self.moves += 1;
+        match what {
+            Move::Work(side) => {
+                if let Some(end) = &mut self.ends[side] {
+                    end.work(&mut self.net, self.now);
+                }
+            }
+            Move::Deliver(side) => self.deliver(side),
+            Move::Answer => {
+                self.answer_at = None;
+                let accept = self.script.accept == Some(true);
+                if let Some(end) = &mut self.ends[1] {
+                    end.answer(&mut self.net, self.now, accept, b"to A");
+                }
+            }
+            Move::Close => {
+                self.closing = true;
+                if let Some(end) = &mut self.ends[self.script.closer] {
+                    match self.script.finale {
+                        Finale::None => {}
+                        Finale::Graceful => end.disconnect(),
+                        Finale::Destroy => end.teardown(Teardown::Local),
+                        Finale::Terminate => end.break_off(),
+                    }
+                }
+            }
+            Move::End => {
+                if let Some((_, side, how)) = self.script.ended {
+                    if let Some(end) = &mut self.ends[side] {
+                        end.teardown(how);
+                    }
+                }
+            }
+            Move::GoOn(side) => self.was_cut[side] = true,
+        }
+        let asked = |end: &End| end.fsm.state() == State::Offered;
+        let answered = |end: &End| end.events.len() > 1;
+        if let (Some(end), None) = (&self.ends[1], self.answer_at) {
+            if asked(end) && !answered(end) && self.script.accept.is_some() {
+                self.answer_at = Some(self.now + self.script.think);
+            }
+        }
+    }
+
+    fn deliver(&mut self, side: usize) {
+        let most = self.may_deliver(side);
+        let max = match self.rng {
+            Some(_) => 1 + self.below(most.min(200)),
+            None => most,
+        };
+        if self.net.deliver(side, max) {
+            let (config, plan) = (self.script.configs[1], &self.script.messages[1]);
+            let mut end = End::new(1, config, plan);
+            end.begin(&mut self.net, self.now);
+            self.ends[1] = Some(end);
+        }
+        let arrived = self.net.socks[side].arrived;
+        match self.script.reset {
+            Some((dir, at, victim)) if dir == side && arrived == at && !self.was_reset => {
+                self.was_reset = true;
+                self.net.kill(victim);
+            }
+            _ => {}
+        }
+        match self.script.stall {
+            Some((dir, at, ms)) if dir == side && arrived == at && at > 0 => {
+                if self.stalled_until[side] == 0 {
+                    self.stalled_until[side] = self.now + ms;
+                }
+            }
+            _ => {}
+        }
+        for end in self.ends.iter_mut().flatten() {
+            end.callback(&mut self.net);
+        }
+    }
+
+    /// The next time at which something happens by itself.
+    fn next_time(&self) -> Option<u64> {
+        let timers = self.ends.iter().flatten().filter_map(End::timer);
+        let stalls = [0, 1]
+            .into_iter()
+            .filter(|side| self.net.can_deliver(*side))
+            .map(|side| self.stalled_until[side]);
+        let later = |time: &u64| *time > self.now;
+        timers
+            .chain(stalls.filter(later))
+            .chain(self.answer_at.filter(later))
+            .min()
+    }
+
+    fn pass(&mut self, time: u64) {
+        self.now = self.now.max(time);
+        for end in self.ends.iter_mut().flatten() {
+            if end.timer().is_some_and(|due| due <= self.now) {
+                end.queued = true;
+            }
+        }
+    }
+
+    fn run(mut self) -> Self {
+        let mut told = false;
+        for _ in 0..20_000 {
+            let moves = self.moves();
+            if moves.is_empty() {
+                if let Some(time) = self.next_time() {
+                    self.pass(time);
+                    continue;
+                }
+                if [0, 1].into_iter().all(|side| self.is_closed(side)) {
+                    return self;
+                }
+                assert!(!told, "ends that do not end: {:?}", self.states());
+                told = true;
+                for end in self.ends.iter_mut().flatten() {
+                    end.teardown(Teardown::Local);
+                }
+                continue;
+            }
+            if self.rng.is_some() && self.below(50) == 0 {
+                // Something takes its time.
+                let ms = 1 << self.below(8);
+                self.pass(self.now + ms);
+            }
+            let at = self.below(moves.len());
+            self.make(moves[at]);
+        }
+        panic!("for ever: {:?} {:?}", self.states(), self.script);
+    }
+
+    fn states(&self) -> Vec<State> {
+        let ends = self.ends.iter().flatten();
+        ends.map(|end| end.fsm.state()).collect()
+    }
+
+    fn events(&self, side: usize) -> &[Event] {
+        self.ends[side].as_ref().map_or(&[], |end| &end.events)
+    }
+
+    /// What holds for every script.
+    fn check(&self) {
+        let script = self.script;
+        match self.events(0) {
+            [Event::Failed(Some(_))] | [Event::Connected, Event::Close(_)] => {}
+            other => panic!("{other:?} {script:?}"),
+        }
+        match self.events(1) {
+            [] | [Event::Request] | [Event::Request, Event::Established, Event::Close(_)] => {}
+            other => panic!("{other:?} {script:?}"),
+        }
+        if self.events(0).contains(&Event::Connected) {
+            assert!(self.events(1).contains(&Event::Established), "{script:?}");
+        }
+        for side in [0, 1] {
+            let Some(end) = &self.ends[side] else {
+                continue;
+            };
+            assert_eq!(end.qp, qp_fsm::State::Error);
+            let sent = &script.messages[1 - side];
+            assert!(sent.starts_with(&end.got), "wrong bytes: {script:?}");
+            if let [Event::Connected | Event::Request, ..] = end.events[..] {
+                let said: &[u8] = if side == 0 { b"to A" } else { b"to B" };
+                assert_eq!(end.private, said);
+            }
+        }
+    }
+
+    /// What holds if nothing has gone wrong.
+    fn check_all_well(&self) {
+        self.check();
+        let script = self.script;
+        let closed = [Event::Connected, Event::Close(None)];
+        assert_eq!(self.events(0), closed, "{script:?}");
+        let closed = [Event::Request, Event::Established, Event::Close(None)];
+        assert_eq!(self.events(1), closed, "{script:?}");
+        for side in [0, 1] {
+            let got = self.ends[side].as_ref().map(|end| &end.got);
+            assert_eq!(got, Some(&script.messages[1 - side]), "{script:?}");
+        }
+    }
+
+    /// Bytes of each direction, all told.
+    fn bytes(&self) -> [usize; 2] {
+        [0, 1].map(|side| self.net.socks[side].arrived)
+    }
+}
+
+fn run(script: &Script) -> World<'_> {
+    let world = World::new(script).run();
+    world.check();
+    world
+}
+
+/// The settings that make a difference to the handshake.
+fn variants() -> Vec<Script> {
+    let mut all = Vec::new();
+    for (revision, rtr) in [
+        (Revision::One, RtrSet::NONE),
+        (Revision::Two, RtrSet::NONE),
+        (Revision::Two, RtrSet::SEND),
+        (Revision::Two, RtrSet::WRITE),
+        (Revision::Two, RtrSet::READ),
+    ] {
+        for closer in [0, 1] {
+            let mut script = Script::new();
+            script.configs[0] = Config {
+                revision,
+                rtr,
+                ..CONFIG
+            };
+            script.closer = closer;
+            all.push(script);
+        }
+    }
+    all
+}
+
+#[test]
+fn undisturbed() {
+    for script in variants() {
+        for finale in [Finale::Graceful, Finale::Destroy] {
+            let script = Script {
+                finale,
+                ..script.clone()
+            };
+            run(&script).check_all_well();
+        }
+    }
+}
+
+/// The peer of a failed QP hears of it, in both directions.
+#[test]
+fn terminated() {
+    for script in variants() {
+        let script = Script {
+            finale: Finale::Terminate,
+            ..script
+        };
+        let world = run(&script);
+        for side in [0, 1] {
+            let last = world.events(side).last();
+            assert_eq!(last, Some(&Event::Close(Some(Cause::Protocol))));
+        }
+    }
+}
+
+#[test]
+fn rejected() {
+    for think in [0, 100, End::patience() - 1] {
+        let script = Script {
+            accept: Some(false),
+            think,
+            ..Script::new()
+        };
+        let world = run(&script);
+        assert_eq!(world.events(0), [Event::Failed(Some(Cause::Rejected))]);
+        assert_eq!(world.events(1), [Event::Request]);
+    }
+}
+
+/// A consumer that never answers, or too late for the peer.
+#[test]
+fn unanswered() {
+    for accept in [None, Some(true), Some(false)] {
+        let script = Script {
+            accept,
+            think: End::patience() + 1,
+            ..Script::new()
+        };
+        let world = run(&script);
+        assert_eq!(world.events(0), [Event::Failed(Some(Cause::TimedOut))]);
+        assert_eq!(world.events(1), [Event::Request]);
+    }
+}
+
+/// Handshakes and streams cut behind every byte; handshakes in both directions at once.
+#[test]
+fn cut_anywhere() {
+    for script in variants() {
+        let bytes = run(&script).bytes();
+        for a in 0..=bytes[0] {
+            // A frame with what is enhanced and private in it has 28 bytes.
+            let most = match a {
+                0 => bytes[1],
+                1..=30 if script.closer == 0 => 30,
+                _ => 0,
+            };
+            for b in 0..=most {
+                let script = Script {
+                    cut: [Some(a), Some(b)],
+                    ..script.clone()
+                };
+                World::new(&script).run().check_all_well();
+            }
+        }
+    }
+}
+
+/// The connection is lost behind every byte of either direction, at either end.
+#[test]
+fn reset_anywhere() {
+    for script in variants() {
+        let bytes = run(&script).bytes();
+        for dir in [0, 1] {
+            for at in 1..=bytes[dir] {
+                for victim in [0, 1] {
+                    let script = Script {
+                        reset: Some((dir, at, victim)),
+                        ..script.clone()
+                    };
+                    run(&script);
+                }
+            }
+        }
+    }
+}
+
+/// The stream stands still behind every byte, for a moment and for longer than anybody waits.
+#[test]
+fn stalled_anywhere() {
+    for script in variants() {
+        let bytes = run(&script).bytes();
+        for dir in [0, 1] {
+            for at in 1..=bytes[dir] {
+                for ms in [50, 400, 2_000, 70_000] {
+                    let script = Script {
+                        stall: Some((dir, at, ms)),
+                        ..script.clone()
+                    };
+                    let world = run(&script);
+                    if ms <= 400 {
+                        world.check_all_well();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An end is told to end, in every way, after every move.
+#[test]
+fn ended_at_any_time() {
+    for script in variants() {
+        let moves = World::new(&script).run().moves;
+        for at in 0..moves {
+            for side in [0, 1] {
+                for how in [
+                    Teardown::Graceful,
+                    Teardown::Local,
+                    Teardown::Terminate,
+                    Teardown::Abort(Errno::Invalid),
+                ] {
+                    let script = Script {
+                        ended: Some((at, side, how)),
+                        ..script.clone()
+                    };
+                    run(&script);
+                }
+            }
+        }
+    }
+}
+
+/// Without an RTR message a responder that has nothing to wait for speaks after a moment; with one
+/// it is silent until that has come, and a peer that sends none loses the connection.
+#[test]
+fn silent_responder() {
+    let mut script = Script::new();
+    script.messages[0].clear();
+    script.closer = 1;
+    script.finale = Finale::None;
+    let world = run(&script);
+    assert_eq!(world.ends[0].as_ref().map(|end| end.got.len()), Some(2));
+
+    script.configs[0].rtr = RtrSet::WRITE;
+    let world = run(&script);
+    assert_eq!(world.ends[0].as_ref().map(|end| end.got.len()), Some(2));
+    // The RTR follows the request, whose 28 bytes arrive.
+    script.stall = Some((0, 28, 30_000));
+    let world = run(&script);
+    assert_eq!(world.ends[0].as_ref().map(|end| end.got.len()), Some(0));
+    let timed_out = Event::Close(Some(Cause::TimedOut));
+    assert_eq!(world.events(1).last(), Some(&timed_out));
+}
+
+/// All of it at once, drawn.
+#[test]
+fn random() {
+    for seed in 0..5_000 {
+        let mut rng = Rng::new(seed);
+        let variants = variants();
+        let mut script = variants[rng.below(variants.len() as u64) as usize].clone();
+        script.seed = Some(seed);
+        script.configs[1].crc = rng.below(2) == 0;
+        script.configs[0].crc = rng.below(2) == 0;
+        for messages in &mut script.messages {
+            *messages = (0..rng.below(6))
+                .map(|_| {
+                    let len = rng.below(300) as usize;
+                    rng.bytes(len)
+                })
+                .collect();
+        }
+        script.think = rng.below(2) * rng.below(500);
+        script.finale = [
+            Finale::Graceful,
+            Finale::Destroy,
+            Finale::Terminate,
+            Finale::None,
+        ][rng.below(4) as usize];
+        let (dir, at) = (rng.below(2) as usize, 1 + rng.below(600) as usize);
+        match rng.below(6) {
+            0 => script.reset = Some((dir, at, rng.below(2) as usize)),
+            1 => script.stall = Some((dir, at, 1 << rng.below(17))),
+            2 => script.ended = Some((rng.below(60) as usize, dir, Teardown::Graceful)),
+            3 => script.accept = [Some(false), None][rng.below(2) as usize],
+            _ => {}
+        }
+        let quiet = script.reset.is_none() && script.stall.is_none() && script.ended.is_none();
+        let world = run(&script);
+        let orderly = matches!(script.finale, Finale::Graceful | Finale::Destroy);
+        if quiet && orderly && script.accept == Some(true) {
+            world.check_all_well();
+        }
+    }
+}
