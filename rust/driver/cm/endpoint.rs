@@ -3,7 +3,7 @@
 //! The endpoint: one TCP connection, what happens to its socket, and the execution of what
 //! `iwarp::cm::Endpoint` decides.
 //!
-//! Lock ranks (table in `driver/mod.rs`): `inner` is 2; `notes` is a leaf. Socket callbacks take
+//! Lock ranks are in `driver/locks.rs`; in `notes` nothing else is taken. Socket callbacks take
 //! neither `inner` nor anything that sleeps.
 
 use super::{

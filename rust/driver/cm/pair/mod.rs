@@ -14,9 +14,8 @@
 //! whose peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
 //!
 //! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a
-//! user who calls it may not bind the port. The lock in a pair is of rank 4 in the table of
-//! `driver/mod.rs`. The one in [`Doors`] is outside of all others there: no endpoint is locked
-//! while a listener goes.
+//! user who calls it may not bind the port. The lock of [`Doors`] is outside of all others here: no
+//! endpoint is locked while a listener goes.
 
 mod attempt;
 mod doors;

@@ -8,9 +8,8 @@
 //! the deadline. The outcome of an action is the next [`Input`].
 //!
 //! ```text
-//!          look                 Action::ReadReply             Action::Start
-//!   host --------> Endpoint ------------------------> host ... ---------------> host ... Wait
-//!        Input::Look        Input::Reply(Whole(reply))        Input::Started(Ok)
+//! input     Look        Reply(Whole(..))         Started(Ok)         Reported(Ok)   Look
+//! action       ReadReply                    Start     ReportConnected           Look    Wait
 //! ```
 //!
 //! [`Facts`] are levels, not edges: a call too many does no harm, and no wake-up can be lost.
@@ -19,11 +18,14 @@
 //!
 //! ```text
 //! active    Connecting -> AwaitReply -----------------.
-//!                                                      > Up -> Settling -> Terminating -> Draining -> Closed
-//! passive   AwaitRequest -> Offering -> Offered ------'                 `-> Alone (pairs) ------------^
-//!           (any state goes to Closed when the connection is lost; a rejected one drains first; one
-//!           that this end closes does not settle, and only one that has failed may terminate)
+//!                                                      > Up -> Settling -> Terminating -.
+//! passive   AwaitRequest -> Offering -> Offered ------'           |         Draining <---'
+//!                                                                 v             |
+//!                                                      (pairs)  Alone -----> Closed
 //! ```
+//!
+//! Any state goes to `Closed` when the connection is lost. A rejected one drains first, one that
+//! this end closes does not settle, and only one that has failed may terminate.
 
 mod action;
 mod closing;

@@ -10,11 +10,11 @@ use iwarp::cm::{
     Side, State, Tcp, Teardown, Timer,
 };
 use iwarp::error::MpaError;
+use iwarp::mem::stag::Stag;
 use iwarp::mpa::{
     rtr_message, Config, Established, Initiator, Reply, Responder, Rtr, RtrKind, MAX_FRAME,
 };
 use iwarp::qp::fsm as qp_fsm;
-use iwarp::mem::stag::Stag;
 use iwarp::rx::{Event as Received, ReadExpect};
 use iwarp::tx::{Message, TxStream};
 use iwarp::wire::mpa::RtrSet;
@@ -65,6 +65,8 @@ pub struct End {
     deadline: Option<u64>,
     again: Option<u64>,
     pub events: Vec<Event>,
+    /// State of TCP when the end was reported.
+    pub tcp_at_end: Option<Tcp>,
     pub private: Vec<u8>,
 
     pub qp: qp_fsm::State,
@@ -104,6 +106,7 @@ impl End {
             deadline: None,
             again: None,
             events: Vec::new(),
+            tcp_at_end: None,
             private: Vec::new(),
             qp: qp_fsm::State::Idle,
             tx: None,
@@ -512,6 +515,7 @@ impl End {
 
     fn finish(&mut self, net: &mut Net, end: SocketEnd, owed: Owed) {
         (self.stopped, self.stage) = (true, Stage::Closed);
+        self.tcp_at_end = Some(net.state(self.me));
         match end {
             SocketEnd::Reset => net.abort(self.me),
             SocketEnd::Fin => net.shutdown(self.me),

@@ -15,7 +15,7 @@ mod tcp;
 
 use common::Rng;
 use end::{End, Errno, Event};
-use iwarp::cm::{Cause, State, Teardown};
+use iwarp::cm::{Cause, State, Tcp, Teardown};
 use iwarp::mpa::{Config, Revision, RtrSet};
 use iwarp::qp::fsm as qp_fsm;
 use tcp::Net;
@@ -386,6 +386,11 @@ impl<'a> World<'a> {
         for side in [0, 1] {
             let got = self.ends[side].as_ref().map(|end| &end.got);
             assert_eq!(got, Some(&script.messages[1 - side]), "{script:?}");
+        }
+        if script.finale == Finale::Graceful {
+            // An orderly close waits for the peer's FIN.
+            let end = self.ends[script.closer].as_ref();
+            assert_eq!(end.and_then(|end| end.tcp_at_end), Some(Tcp::Over));
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A TCP connection in memory: two sockets and a wire in each direction, which delivers in order, in
-//! pieces of any size, and when it is told to.
+//! A TCP connection in memory: two sockets and a wire in each direction, which delivers in order,
+//! in pieces of any size, and when it is told to.
 
 use iwarp::cm::Tcp;
 use std::collections::VecDeque;
