@@ -93,13 +93,17 @@ fuzz: ## fuzz rust/iwarp for TIME seconds in all (60)
 	@scripts/fuzz $(TIME)
 
 .PHONY: doc
-doc: ## the sources' documentation, private items included, in build/doc
+doc: ## the sources' documentation, private items included, in build/doc; a broken link is an error
 	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
 	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
 
+.PHONY: rust-analyzer
+rust-analyzer: modules ## write rust-project.json: rust-analyzer then knows the module, iwarp and the kernel crates
+	+@scripts/rust-analyzer
+
 .PHONY: clean
 clean: ## remove all build products; the cache of the toolchain and the kernel stays
-	rm -rf build siw.ko
+	rm -rf build siw.ko rust-project.json
 
 .PHONY: help
 help: ## this list
