@@ -187,7 +187,7 @@ impl Endpoints {
     }
 }
 
-/// Steps the tracepoint `connect` shows.
+/// Steps the tracepoint `connect` shows; `include/trace/siw.h` names them.
 #[derive(Clone, Copy)]
 enum Step {
     /// Active side: TCP connection begun.

@@ -35,8 +35,7 @@ use crate::{
             Atomic,
             SpinLockIrq, //
         }, //
-    },
-    trace, //
+    }, //
 };
 use iwarp::{
     qp::{
@@ -386,7 +385,6 @@ impl QpObj {
             WcStatus::WrFlushErr if self.stream.take_unreachable() => WcStatus::RetryExcErr,
             status => status,
         };
-        trace::complete(self.qp_num(), wr.id, wr.op as u8, status as u32);
         self.scq.post(
             self,
             &Completion {

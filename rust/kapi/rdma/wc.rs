@@ -32,7 +32,8 @@ pub(crate) enum WcStatus {
 }
 
 impl WcStatus {
-    fn as_raw(self) -> bindings::ib_wc_status {
+    /// `enum ib_wc_status`.
+    pub(crate) fn as_raw(self) -> bindings::ib_wc_status {
         match self {
             Self::Success => bindings::ib_wc_status_IB_WC_SUCCESS,
             Self::LocLenErr => bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,

@@ -7,20 +7,17 @@ use super::{
     RxCtx,
     LARGE, //
 };
-use crate::{
-    driver::{
-        cq::{
-            Completion,
-            WcOp, //
-        },
-        qp::{
-            end::Cause,
-            irrq::Request, //
-        },
-        stats::Counter,
-        QpObj, //
+use crate::driver::{
+    cq::{
+        Completion,
+        WcOp, //
     },
-    trace, //
+    qp::{
+        end::Cause,
+        irrq::Request, //
+    },
+    stats::Counter,
+    QpObj, //
 };
 use iwarp::{
     error::{
@@ -220,7 +217,6 @@ impl QpObj {
         solicited: bool,
         inval: Option<Stag>,
     ) {
-        trace::complete(self.qp_num(), wr_id, WcOp::Recv as u8, status as u32);
         self.rcq.post(
             self,
             &Completion {
