@@ -40,8 +40,10 @@ use crate::{
         MrType,
         New,
         NewMr,
+        NodeType,
         Notify,
         PortAttr,
+        Protocol,
         QpAttr,
         QpInfo,
         QpInitAttr,
@@ -64,10 +66,13 @@ use kernel::{
     sync::Arc, //
 };
 
+#[vtable]
 impl Driver for Siw {
     /// `RDMA_DRIVER_SIW`: selects libsiw.
     const DRIVER_ID: u32 = abi::DRIVER_ID;
     const ABI_VERSION: u32 = abi::ABI_VERSION;
+    const NODE_TYPE: NodeType = NodeType::Rnic;
+    const PROTOCOL: Protocol = Protocol::Iwarp;
     /// Otherwise a program with many queues would get the key that libsiw takes for none.
     const MMAP_MIN_KEY: u64 = abi::INVAL_UOBJ_KEY + 1;
     const COUNTERS: &'static [&'static CStr] = stats::NAMES;

@@ -67,14 +67,53 @@ impl<D: Driver> Deref for Device<D> {
     }
 }
 
-/// What a device is made with.
+/// The kind of a device (`enum rdma_node_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeType {
+    /// An RDMA NIC, of iWARP.
+    Rnic,
+    /// None of those that the core knows.
+    Unspecified,
+}
+
+impl NodeType {
+    fn as_raw(self) -> u8 {
+        match self {
+            Self::Rnic => bindings::RDMA_NODE_RNIC as u8,
+            Self::Unspecified => bindings::RDMA_NODE_UNSPECIFIED as u8,
+        }
+    }
+}
+
+/// The protocol of a port, which says what the core does for it (`RDMA_CORE_PORT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// iWARP: connections are set up by iw_cm.
+    Iwarp,
+    /// None that the core knows.
+    None,
+}
+
+impl Protocol {
+    pub(super) fn core_cap_flags(self) -> u32 {
+        match self {
+            Self::Iwarp => bindings::RDMA_CORE_PORT_IWARP,
+            Self::None => 0,
+        }
+    }
+}
+
+/// The attributes of a new device.
 pub(crate) struct DeviceConfig<'a> {
+    /// An EUI-64.
     pub(crate) node_guid: [u8; 8],
+    /// A name for humans, of at most 63 bytes; what is longer is cut off.
     pub(crate) node_desc: &'a CStr,
+    /// The number of completion vectors.
     pub(crate) num_comp_vectors: u32,
 }
 
-/// A change of the port.
+/// An asynchronous event of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEvent {
     GidChange,
@@ -129,7 +168,7 @@ impl<D: Driver> Device<D> {
 
     fn configure(dev: &mut ib_device, module: &'static ThisModule, cfg: &DeviceConfig<'_>) {
         dev.node_guid = u64::from_ne_bytes(cfg.node_guid);
-        dev.node_type = bindings::RDMA_NODE_RNIC as u8;
+        dev.node_type = D::NODE_TYPE.as_raw();
         // The array is zeroed; the last byte stays.
         let desc = cfg.node_desc.to_bytes();
         let room = dev.node_desc.len() - 1;
@@ -138,8 +177,11 @@ impl<D: Driver> Device<D> {
         }
         dev.phys_port_cnt = PORT;
         dev.num_comp_vectors = i32::try_from(cfg.num_comp_vectors).unwrap_or(1);
-        // The doorbell of a mapped send queue.
-        dev.uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+        if D::HAS_POST_SEND {
+            // The doorbell of a mapped send queue.
+            dev.uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+        }
+        // Connections are sockets of the host: a port mapper would keep them apart from its own.
         dev.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
         dev.ops.owner = module.as_ptr();
         // SAFETY: `dev` is valid; what the structure points to is static.
@@ -162,7 +204,7 @@ impl<D: Driver> Device<D> {
     pub(super) unsafe fn is_ours(dev: *const ib_device) -> bool {
         // SAFETY: By the requirements of this function.
         let dealloc = unsafe { (*dev).ops.dealloc_driver };
-        dealloc.map(|f| f as usize) == Some(vtable::device::dealloc_driver::<D> as usize)
+        dealloc.map(|f| f as usize) == Some(vtable::device::dealloc::<D> as usize)
     }
 
     pub(super) fn as_raw(&self) -> *mut ib_device {

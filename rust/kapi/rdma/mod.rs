@@ -38,7 +38,7 @@ pub(crate) use self::{
     details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, Device, DeviceConfig, DriverRegistration,
-        PortEvent,
+        NodeType, PortEvent, Protocol,
     },
     gate::InUse,
     link::{LinkOps, LinkRegistration},

@@ -97,7 +97,7 @@ pub(super) unsafe extern "C" fn get_port_immutable<D: Driver>(
     let out = unsafe { &mut *immutable };
     to_errno(D::query_port(dev).map(|attr| {
         out.gid_tbl_len = count(attr.gid_tbl_len as usize);
-        out.core_cap_flags = bindings::RDMA_CORE_PORT_IWARP;
+        out.core_cap_flags = D::PROTOCOL.core_cap_flags();
     }))
 }
 
@@ -249,7 +249,7 @@ pub(super) unsafe extern "C" fn counter_dealloc<D: Driver>(counter: *mut rdma_co
 /// # Safety
 ///
 /// As the parent module says.
-pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *mut ib_device) {
+pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_device) {
     // SAFETY: By the requirements of this function.
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });
     // SAFETY: This is the last callback.
