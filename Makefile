@@ -8,6 +8,10 @@ MAKEFLAGS += --no-print-directory
 modules: ## build siw.ko for a stock Debian kernel; KV=... for another than the default, as in all of these; KDIR=... for a tree of your own
 	+@scripts/kmake module modules
 
+.PHONY: sample
+sample: ## build rdma_null.ko, the smallest provider on top of rust/kapi, in build/.../sample
+	+@scripts/kmake sample modules SIW_SAMPLES=y
+
 .PHONY: sanitize-module
 sanitize-module: ## build the module for the sanitizer kernel
 	+@scripts/kmake sanitize modules

@@ -126,6 +126,7 @@ class Case:
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
         self.harmless = []
         self.consumer = False
+        self.sample = False
         self.cpus, self.memory = 1, 1536
         self.soak = False
         with open(path) as f:
@@ -157,6 +158,9 @@ class Case:
                 elif key == "consumer":
                     # The kernel consumer of the tests is to be there; what follows says what for.
                     self.consumer = True
+                elif key == "sample":
+                    # The same with rdma_null, the sample provider.
+                    self.sample = True
                 elif key == "kernel":
                     # What follows the names says why.
                     self.kernels = tuple(value.split()[0].split(","))
@@ -617,6 +621,9 @@ def prepare_out(out, cases, kernel):
         shutil.copy(theirs, f"{out}/mod/c-siw.ko")
     if any(c.consumer for c in cases):
         shutil.copy(output(f"{TOP}/scripts/consumer", kernel), f"{out}/mod/")
+    if any(c.sample for c in cases):
+        subprocess.run(["make", "-C", TOP, "sample"], check=True)
+        shutil.copy(f"{TOP}/build/{RELEASE}/sample/rdma_null.ko", f"{out}/mod/")
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 

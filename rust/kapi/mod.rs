@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel API this driver needs and the kernel crate lacks.
+//! Safe Rust for parts of the kernel that the kernel crate does not cover yet: RDMA providers
+//! ([`rdma`]), TCP sockets inside the kernel ([`net`]), and the small modules that both need.
+//!
+//! This is a library: it knows neither the provider above it nor the protocol that the provider
+//! speaks. `rust/samples` has a second user. A module of its own cannot offer a crate to others, so
+//! the library is a part of its user's crate, where it must be `crate::kapi`.
+//!
+//! All `unsafe` code is here, and so are all bindings of C functions. The C code that Rust cannot
+//! call itself is in `rust/helpers`.
 
 mod bindings;
 pub(crate) mod context;
