@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages with bytes of a stream, and where they come from and go to.
+
+use crate::kapi::{
+    bindings,
+    context,
+    sync::Atomic, //
+};
+use core::{
+    mem::ManuallyDrop,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+use kernel::{
+    page::PAGE_SIZE,
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    },
+};
+
+/// Physically contiguous pages with a run of bytes of the stream.
+///
+/// # Invariants
+///
+/// - `page` is the first of `cap` bytes of pages mapped at `data`, and a reference of it is ours.
+/// - `start <= end <= cap`. Nothing before `end` is written again: TCP may refer to it.
+pub(super) struct Chunk {
+    pub(super) page: NonNull<bindings::page>,
+    data: NonNull<u8>,
+    pub(super) cap: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Chunk {
+    /// The order of the pages of a chunk, if there is memory.
+    pub(super) const ORDER: u32 = 3;
+
+    /// A chunk with room for `len` bytes, if there is memory. Any context.
+    pub(super) fn new(len: usize) -> Option<Self> {
+        Pool::take().or_else(|| Self::allocate(len))
+    }
+
+    /// A whole chunk, to be written to from its beginning.
+    ///
+    /// # Safety
+    ///
+    /// `page` must be the first of `1 << ORDER` pages of the kernel's linear mapping; a reference of
+    /// it passes to the chunk. Nobody else may refer to bytes of it that are not before `end` when
+    /// the chunk is first used.
+    unsafe fn whole(page: NonNull<bindings::page>) -> Self {
+        // SAFETY: By the contract of this function.
+        let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
+        // INVARIANT: By the contract of this function.
+        Self {
+            page,
+            // SAFETY: Mapped pages are not at address 0.
+            data: unsafe { NonNull::new_unchecked(data.cast()) },
+            cap: PAGE_SIZE << Self::ORDER,
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// Allocates a chunk, a smaller one if need be.
+    fn allocate(len: usize) -> Option<Self> {
+        let mut order = Self::ORDER;
+        loop {
+            let cap = PAGE_SIZE << order;
+            if cap < len {
+                return None;
+            }
+            // SAFETY: Always safe to call.
+            let page = unsafe { bindings::kapi_alloc_tx_pages(order) };
+            if let Some(page) = NonNull::new(page) {
+                // SAFETY: The pages were just allocated. They are of the kernel's linear mapping.
+                let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
+                // INVARIANT: As allocated.
+                return Some(Self {
+                    page,
+                    // SAFETY: Mapped pages are not at address 0.
+                    data: unsafe { NonNull::new_unchecked(data.cast()) },
+                    cap,
+                    start: 0,
+                    end: 0,
+                });
+            }
+            order = order.checked_sub(1)?;
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.cap == PAGE_SIZE << Self::ORDER
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.cap.saturating_sub(self.end)
+    }
+
+    /// The bytes that wait for TCP.
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: `start <= cap`, by the type invariants.
+        let data = unsafe { self.data.add(self.start) };
+        // SAFETY: The bytes up to `end` are initialised, and nobody writes them as long as they are
+        // pending.
+        unsafe { core::slice::from_raw_parts(data.as_ptr(), self.pending()) }
+    }
+
+    /// The bytes that were never given away.
+    pub(super) fn spare(&mut self) -> &mut [u8] {
+        // SAFETY: `end <= cap`, by the type invariants.
+        let data = unsafe { self.data.add(self.end) };
+        // SAFETY: `room()` bytes from there on are ours alone, by the type invariants. They were
+        // allocated zeroed.
+        unsafe { core::slice::from_raw_parts_mut(data.as_ptr(), self.room()) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if self.is_whole() {
+            Pool::give(self.page);
+            return;
+        }
+        // SAFETY: The reference is ours by the type invariants. What TCP still refers to has
+        // references of its own.
+        unsafe { bindings::kapi_put_page(self.page.as_ptr()) };
+    }
+}
+
+/// Pages of chunks that were sent, of all streams: those that TCP no longer refers to are used
+/// again, which saves clearing them. The oldest one comes first; most others are still in flight.
+///
+/// # Invariants
+///
+/// Each of `SLOTS` is null, or the first of the pages of a whole chunk, with a reference of it.
+pub(in crate::kapi::net) struct Pool;
+
+static SLOTS: [Atomic<*mut bindings::page>; Pool::SIZE as usize] =
+    [const { Atomic::new(null_mut()) }; Pool::SIZE as usize];
+/// Where the next one goes, and where the oldest one may be; both count on for ever.
+static NEWEST: Atomic<u32> = Atomic::new(0);
+static OLDEST: Atomic<u32> = Atomic::new(0);
+
+impl Pool {
+    /// 4 MiB.
+    const SIZE: u32 = 128;
+
+    fn slot(at: u32) -> &'static Atomic<*mut bindings::page> {
+        // In range, because of the remainder.
+        &SLOTS[(at % Self::SIZE) as usize]
+    }
+
+    /// Takes the pages of a chunk, and a reference of them. Any context.
+    fn give(page: NonNull<bindings::page>) {
+        let at = NEWEST.fetch_add(1, Relaxed);
+        // INVARIANT: As given; what was there is ours.
+        Self::put(Self::slot(at).xchg(page.as_ptr(), Full));
+    }
+
+    /// The oldest one, if TCP has let go of it. Any context.
+    fn take() -> Option<Chunk> {
+        let (oldest, newest) = (OLDEST.load(Relaxed), NEWEST.load(Relaxed));
+        if oldest == newest {
+            return None;
+        }
+        // Those before that were overwritten.
+        let ahead = newest.wrapping_sub(oldest);
+        let at = oldest.wrapping_add(ahead.saturating_sub(Self::SIZE));
+        // INVARIANT: What was there is ours.
+        let page = NonNull::new(Self::slot(at).xchg(null_mut(), Full));
+        let free = page.is_some_and(|page| {
+            // SAFETY: A reference of it is ours.
+            let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
+            refs == 1
+        });
+        if let (Some(page), false) = (page, free) {
+            // INVARIANT: It goes back, with its reference, or whatever came there instead goes.
+            let other = Self::slot(at).xchg(page.as_ptr(), Full);
+            Self::put(other);
+            return None;
+        }
+        OLDEST.store(at.wrapping_add(1), Relaxed);
+        // SAFETY: From a whole chunk, by the invariants; nobody else has a reference.
+        page.map(|page| unsafe { Chunk::whole(page) })
+    }
+
+    /// Lets go of all pages. Nobody sends meanwhile.
+    pub(in crate::kapi::net) fn clear() {
+        for Rest(rest) in &RESTS {
+            drop(Rest::into_chunk(rest.xchg(0, Full)));
+        }
+        for slot in &SLOTS {
+            // INVARIANT: What was there is ours.
+            Self::put(slot.xchg(null_mut(), Full));
+        }
+    }
+
+    /// `page` is null or from a slot, and no longer there.
+    fn put(page: *mut bindings::page) {
+        if !page.is_null() {
+            // SAFETY: Its reference was the slot's.
+            unsafe { bindings::kapi_put_page(page) };
+        }
+    }
+}
+
+/// What a stream with nothing more to send has left of its chunk. The next one to send on that CPU
+/// begins there, so that an idle stream holds no pages, and small messages need no new ones.
+///
+/// # Invariants
+///
+/// 0, or the physical address of the first byte that was never given away, in the pages of a whole
+/// chunk, with a reference of them. It is not the first byte behind them.
+#[repr(align(64))]
+pub(super) struct Rest(Atomic<u64>);
+
+static RESTS: [Rest; Rest::COUNT] = [const { Rest(Atomic::new(0)) }; Rest::COUNT];
+
+impl Rest {
+    /// CPUs that are so far apart share one.
+    const COUNT: usize = 64;
+
+    fn here() -> &'static Self {
+        // In range, because of the remainder.
+        &RESTS[context::cpu() as usize % Self::COUNT]
+    }
+
+    /// Leaves what nobody was given of `chunk`, which has nothing pending. Any context.
+    pub(super) fn put(chunk: Chunk) {
+        if !chunk.is_whole() || chunk.room() == 0 {
+            return;
+        }
+        // The reference is the rest's now.
+        let chunk = ManuallyDrop::new(chunk);
+        // SAFETY: The pages are the chunk's.
+        let base = unsafe { bindings::kapi_page_to_phys(chunk.page.as_ptr()) };
+        // INVARIANT: There is room, so the address is inside of the pages.
+        let rest = base.wrapping_add(chunk.end as u64);
+        // What somebody else has left there meanwhile is for the pool.
+        drop(Self::into_chunk(Self::here().0.xchg(rest, Full)));
+    }
+
+    /// What was left here, if that is room for `len` bytes. Any context.
+    pub(super) fn take(len: usize) -> Option<Chunk> {
+        // Nothing is written if there is nothing.
+        let rest = &Self::here().0;
+        if rest.load(Relaxed) == 0 {
+            return None;
+        }
+        Self::into_chunk(rest.xchg(0, Full)).filter(|chunk| chunk.room() >= len)
+    }
+
+    /// `rest` is from [`RESTS`], and no longer there.
+    fn into_chunk(rest: u64) -> Option<Chunk> {
+        if rest == 0 {
+            return None;
+        }
+        // A chunk lies at a multiple of its size, as all pages that are allocated at once do.
+        let used = rest % (PAGE_SIZE << Chunk::ORDER) as u64;
+        // SAFETY: The address of pages of a whole chunk, by the type invariants.
+        let page = unsafe { bindings::kapi_phys_to_page(rest.wrapping_sub(used)) };
+        let page = NonNull::new(page)?;
+        // SAFETY: As above, and the reference is ours now. Others refer to what was given away of the
+        // pages at the most, which is before `used`.
+        let mut chunk = unsafe { Chunk::whole(page) };
+        chunk.start = used as usize;
+        chunk.end = used as usize;
+        Some(chunk)
+    }
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of queue pairs.
+
+use core::marker::PhantomData;
+
+use kernel::prelude::*;
+
+use super::device::mtu_enum;
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_qp_attr,
+        ib_qp_cap,
+        ib_qp_init_attr, //
+    },
+    rdma::{
+        device::PORT,
+        object::{
+            Cq,
+            Srq, //
+        },
+        ops::Driver,
+    },
+    version::Count, //
+};
+
+/// Sizes of a QP.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QpCap {
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
+    pub(crate) max_inline_data: u32,
+}
+
+impl QpCap {
+    fn fill(&self, out: &mut ib_qp_cap) {
+        out.max_send_wr = self.max_send_wr;
+        out.max_recv_wr = self.max_recv_wr;
+        out.max_send_sge = self.max_send_sge;
+        out.max_recv_sge = self.max_recv_sge;
+        out.max_inline_data = self.max_inline_data;
+    }
+}
+
+/// What a QP is asked to be.
+pub(crate) struct QpInitAttr<'a, D: Driver> {
+    raw: &'a ib_qp_init_attr,
+    _p: PhantomData<fn() -> D>,
+}
+
+impl<'a, D: Driver> QpInitAttr<'a, D> {
+    /// # Safety
+    ///
+    /// `raw` is valid during `'a`, and its queues are null or live objects of `D`.
+    pub(in crate::kapi::rdma) unsafe fn from_raw(raw: *const ib_qp_init_attr) -> Self {
+        Self {
+            // SAFETY: By the requirements of this function.
+            raw: unsafe { &*raw },
+            _p: PhantomData,
+        }
+    }
+
+    /// Whether it is to be reliable and connected.
+    pub(crate) fn is_rc(&self) -> bool {
+        self.raw.qp_type == bindings::ib_qp_type_IB_QPT_RC
+    }
+
+    /// `enum ib_qp_create_flags`.
+    pub(crate) fn create_flags(&self) -> u32 {
+        self.raw.create_flags
+    }
+
+    /// Whether every send work request is to complete with an entry of the CQ.
+    pub(crate) fn sig_all(&self) -> Result<bool> {
+        match self.raw.sq_sig_type {
+            bindings::ib_sig_type_IB_SIGNAL_ALL_WR => Ok(true),
+            bindings::ib_sig_type_IB_SIGNAL_REQ_WR => Ok(false),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// The sizes asked for.
+    pub(crate) fn cap(&self) -> QpCap {
+        let cap = &self.raw.cap;
+        QpCap {
+            max_send_wr: cap.max_send_wr,
+            max_recv_wr: cap.max_recv_wr,
+            max_send_sge: cap.max_send_sge,
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: cap.max_inline_data,
+        }
+    }
+
+    fn cq(raw: *const bindings::ib_cq) -> Option<&'a Cq<D>> {
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: It is live by the requirements of `from_raw`; the core holds it for the QP.
+        Some(unsafe { Cq::from_raw(raw) })
+    }
+
+    /// Where send work requests complete.
+    pub(crate) fn send_cq(&self) -> Option<&'a Cq<D>> {
+        Self::cq(self.raw.send_cq)
+    }
+
+    /// Where receive work requests complete.
+    pub(crate) fn recv_cq(&self) -> Option<&'a Cq<D>> {
+        Self::cq(self.raw.recv_cq)
+    }
+
+    /// The SRQ that replaces the receive queue.
+    pub(crate) fn srq(&self) -> Option<&'a Srq<D>> {
+        if self.raw.srq.is_null() {
+            return None;
+        }
+        // SAFETY: It is live by the requirements of `from_raw`; the core holds it for the QP.
+        Some(unsafe { Srq::from_raw(self.raw.srq) })
+    }
+}
+
+/// The state of a QP as verbs know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpState {
+    Reset,
+    Init,
+    Rtr,
+    Rts,
+    Sqd,
+    Sqe,
+    Err,
+}
+
+impl QpState {
+    fn from_raw(raw: bindings::ib_qp_state) -> Option<Self> {
+        Some(match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Err,
+            _ => return None,
+        })
+    }
+
+    fn as_raw(self) -> bindings::ib_qp_state {
+        match self {
+            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
+            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
+            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
+            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
+            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
+            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
+            Self::Err => bindings::ib_qp_state_IB_QPS_ERR,
+        }
+    }
+}
+
+/// Where the peer of a QP is: an address vector with a global route.
+#[derive(Clone, Copy)]
+pub(crate) struct Av {
+    /// One of the peer's GIDs.
+    pub(crate) dgid: [u8; 16],
+    /// The one of ours that `sgid_index` means.
+    pub(crate) sgid: [u8; 16],
+    pub(crate) sgid_index: u8,
+    pub(crate) traffic_class: u8,
+    flow_label: u32,
+    hop_limit: u8,
+    sl: u8,
+    static_rate: u8,
+}
+
+/// What connects a QP without a connection manager, as far as it was set.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QpPath {
+    pub(crate) av: Option<Av>,
+    pub(crate) dest_qpn: Option<u32>,
+    pub(crate) rq_psn: Option<u32>,
+    pub(crate) sq_psn: Option<u32>,
+    /// 4.096 us times 2 to the power of this; 0 is for ever.
+    pub(crate) timeout: Option<u8>,
+    pub(crate) retry_cnt: Option<u8>,
+    pub(crate) max_rd_atomic: Option<u8>,
+    pub(crate) max_dest_rd_atomic: Option<u8>,
+    rnr_retry: Option<u8>,
+    min_rnr_timer: Option<u8>,
+    pkey_index: Option<u16>,
+    mtu: Option<bindings::ib_mtu>,
+}
+
+impl QpPath {
+    fn fill(&self, attr: &mut ib_qp_attr) {
+        if let Some(av) = &self.av {
+            let ah = &mut attr.ah_attr;
+            ah.grh.dgid = bindings::ib_gid { raw: av.dgid };
+            ah.grh.sgid_index = av.sgid_index;
+            ah.grh.traffic_class = av.traffic_class;
+            ah.grh.flow_label = av.flow_label;
+            ah.grh.hop_limit = av.hop_limit;
+            ah.sl = av.sl;
+            ah.static_rate = av.static_rate;
+            ah.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+            ah.port_num = PORT;
+        }
+        attr.dest_qp_num = self.dest_qpn.unwrap_or(0);
+        attr.rq_psn = self.rq_psn.unwrap_or(0);
+        attr.sq_psn = self.sq_psn.unwrap_or(0);
+        attr.timeout = self.timeout.unwrap_or(0);
+        attr.retry_cnt = self.retry_cnt.unwrap_or(0);
+        attr.rnr_retry = self.rnr_retry.unwrap_or(0);
+        attr.min_rnr_timer = self.min_rnr_timer.unwrap_or(0);
+        attr.pkey_index = self.pkey_index.unwrap_or(0);
+        for (to, from) in [
+            (&mut attr.max_rd_atomic, self.max_rd_atomic),
+            (&mut attr.max_dest_rd_atomic, self.max_dest_rd_atomic),
+        ] {
+            *to = from.unwrap_or(*to);
+        }
+        attr.path_mtu = self.mtu.unwrap_or(attr.path_mtu);
+    }
+}
+
+/// Changes to a QP. A getter returns `None` if the change is not asked for.
+pub(crate) struct QpAttr<'a> {
+    raw: &'a ib_qp_attr,
+    mask: u32,
+}
+
+impl<'a> QpAttr<'a> {
+    /// # Safety
+    ///
+    /// If there is an address vector, its source GID entry is null or valid during `'a`.
+    pub(in crate::kapi::rdma) unsafe fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
+        Self { raw, mask }
+    }
+
+    /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core drops
+    /// the LID of one for iWARP, so it names nobody.
+    pub(crate) fn path(&self, path: QpPath) -> Result<QpPath> {
+        use bindings as b;
+        let raw = self.raw;
+        Ok(QpPath {
+            av: match self.get(b::ib_qp_attr_mask_IB_QP_AV, ()) {
+                Some(()) => Some(self.av().ok_or(EINVAL)?),
+                None => path.av,
+            },
+            dest_qpn: self
+                .get(b::ib_qp_attr_mask_IB_QP_DEST_QPN, raw.dest_qp_num)
+                .or(path.dest_qpn),
+            rq_psn: self
+                .get(b::ib_qp_attr_mask_IB_QP_RQ_PSN, raw.rq_psn)
+                .or(path.rq_psn),
+            sq_psn: self
+                .get(b::ib_qp_attr_mask_IB_QP_SQ_PSN, raw.sq_psn)
+                .or(path.sq_psn),
+            timeout: self
+                .get(b::ib_qp_attr_mask_IB_QP_TIMEOUT, raw.timeout)
+                .or(path.timeout),
+            retry_cnt: self
+                .get(b::ib_qp_attr_mask_IB_QP_RETRY_CNT, raw.retry_cnt)
+                .or(path.retry_cnt),
+            max_rd_atomic: self
+                .get(b::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC, raw.max_rd_atomic)
+                .or(path.max_rd_atomic),
+            max_dest_rd_atomic: self
+                .get(
+                    b::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
+                    raw.max_dest_rd_atomic,
+                )
+                .or(path.max_dest_rd_atomic),
+            rnr_retry: self
+                .get(b::ib_qp_attr_mask_IB_QP_RNR_RETRY, raw.rnr_retry)
+                .or(path.rnr_retry),
+            min_rnr_timer: self
+                .get(b::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER, raw.min_rnr_timer)
+                .or(path.min_rnr_timer),
+            pkey_index: self
+                .get(b::ib_qp_attr_mask_IB_QP_PKEY_INDEX, raw.pkey_index)
+                .or(path.pkey_index),
+            mtu: self
+                .get(b::ib_qp_attr_mask_IB_QP_PATH_MTU, raw.path_mtu)
+                .or(path.mtu),
+        })
+    }
+
+    /// Whether the change has an address vector, which iw_cm never gives.
+    pub(crate) fn has_av(&self) -> bool {
+        self.mask & bindings::ib_qp_attr_mask_IB_QP_AV != 0
+    }
+
+    fn av(&self) -> Option<Av> {
+        let ah = &self.raw.ah_attr;
+        if u32::from(ah.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0 {
+            return None;
+        }
+        // SAFETY: By the requirements of `new`. Both are the bytes of the union.
+        let sgid = unsafe { ah.grh.sgid_attr.as_ref()?.gid.raw };
+        // SAFETY: As above.
+        let dgid = unsafe { ah.grh.dgid.raw };
+        Some(Av {
+            dgid,
+            sgid,
+            sgid_index: ah.grh.sgid_index,
+            traffic_class: ah.grh.traffic_class,
+            flow_label: ah.grh.flow_label,
+            hop_limit: ah.grh.hop_limit,
+            sl: ah.sl,
+            static_rate: ah.static_rate,
+        })
+    }
+
+    /// Whether there are changes that are none of the standard ones.
+    pub(crate) fn has_unknown_bits(&self) -> bool {
+        self.mask & !bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS != 0
+    }
+
+    fn get<T>(&self, bit: bindings::ib_qp_attr_mask, value: T) -> Option<T> {
+        (self.mask & bit != 0).then_some(value)
+    }
+
+    pub(crate) fn state(&self) -> Option<QpState> {
+        self.get(
+            bindings::ib_qp_attr_mask_IB_QP_STATE,
+            QpState::from_raw(self.raw.qp_state),
+        )?
+    }
+
+    pub(crate) fn access(&self) -> Option<u32> {
+        self.get(
+            bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
+            self.raw.qp_access_flags as u32,
+        )
+    }
+}
+
+/// What a QP is.
+#[derive(Clone, Copy)]
+pub(crate) struct QpInfo {
+    pub(crate) state: QpState,
+    pub(crate) cap: QpCap,
+    /// In bytes.
+    pub(crate) path_mtu: u32,
+    pub(crate) access: u32,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    /// What was set of this goes before the above.
+    pub(crate) path: QpPath,
+    pub(crate) sig_all: bool,
+}
+
+impl QpInfo {
+    pub(in crate::kapi::rdma) fn fill(&self, attr: &mut ib_qp_attr, init: &mut ib_qp_init_attr) {
+        // The caller need not have cleared them, and copies more to the user than is set here
+        // (`ib_uverbs_query_qp`).
+        *attr = pin_init::zeroed();
+        *init = pin_init::zeroed();
+        attr.qp_state = self.state.as_raw();
+        attr.cur_qp_state = attr.qp_state;
+        self.cap.fill(&mut attr.cap);
+        attr.path_mtu = mtu_enum(self.path_mtu);
+        attr.qp_access_flags = Count::at_most(self.access);
+        attr.max_rd_atomic = self.max_rd_atomic;
+        attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
+        self.path.fill(attr);
+        attr.port_num = PORT;
+        self.cap.fill(&mut init.cap);
+        init.sq_sig_type = if self.sig_all {
+            bindings::ib_sig_type_IB_SIGNAL_ALL_WR
+        } else {
+            bindings::ib_sig_type_IB_SIGNAL_REQ_WR
+        };
+    }
+}
