@@ -6,8 +6,8 @@
 //! protection domains, and everything else fails with `EOPNOTSUPP`. It shows the least that a
 //! provider built on [`kapi`] has, and that `kapi` needs no more than that.
 //!
-//! `make sample` builds it. Without a provider library, programs reach the device by the commands of
-//! `/dev/infiniband/uverbs*` only.
+//! `make sample` builds it. Without a provider library, programs reach the device by the commands
+//! of `/dev/infiniband/uverbs*` only.
 
 use kapi::{
     rdma::{
