@@ -120,6 +120,10 @@ class Raw:
             said += data
         raise AssertionError("the device does not end the connection")
 
+    def until_end(self, timeout=PATIENCE):
+        """Takes all that comes up to the end of the connection; segment() then goes through it."""
+        self.rx.feed(self.any_end(timeout)[0])
+
     def fin(self):
         with contextlib.suppress(OSError):  # reset by the device
             self.sock.shutdown(socket.SHUT_WR)
@@ -435,7 +439,7 @@ class Conn:
         # The names that rows use most.
         for name in "post_recv post post_send post_write post_read wc modify query event disconnect".split():
             setattr(self, name, getattr(id_, name))
-        for name in "send push segment message terminate no_terminate silent end any_end fin reset".split():
+        for name in "send push segment message terminate no_terminate silent end any_end until_end fin reset".split():
             setattr(self, name, getattr(raw, name))
 
     def echo(self, text=b"are you well?"):
