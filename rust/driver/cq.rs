@@ -11,6 +11,10 @@ use super::{
         Count,
         Counted, //
     },
+    queue::{
+        Queue,
+        Slots, //
+    },
     stats::Counter,
     CqObj,
     CqRef,
@@ -147,25 +151,22 @@ enum Armed {
     Any,
 }
 
-/// The entries, and the consumer's request for notification.
-enum Ring {
-    User {
-        ring: UserRing<abi::Cqe>,
-        ctrl: CtrlWord,
-    },
-    Kernel {
-        /// A power of two.
-        slots: VVec<Option<Wc>>,
-        /// Next to be polled.
-        get: u32,
-        armed: Armed,
-    },
+/// A program's entries, and its request for notification.
+struct UserCq {
+    ring: UserRing<abi::Cqe>,
+    ctrl: CtrlWord,
+    /// Index of the next entry to be filled; wraps.
+    put: u32,
+}
+
+/// A kernel consumer's entries, and its request for notification.
+struct KernelCq {
+    slots: Slots<Wc>,
+    armed: Armed,
 }
 
 struct Entries {
-    ring: Ring,
-    /// Next to be filled.
-    put: u32,
+    queue: Queue<UserCq, KernelCq>,
     /// The queue has overrun, and takes no more completions.
     dead: bool,
 }
@@ -177,103 +178,88 @@ enum Posted {
     Dead,
 }
 
-/// The slot of a free-running index.
-fn slot(slots: &mut VVec<Option<Wc>>, index: u32) -> Option<&mut Option<Wc>> {
-    let mask = (slots.len() as u32).wrapping_sub(1);
-    slots.get_mut((index & mask) as usize)
-}
-
 impl Entries {
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Posted {
         if self.dead {
             return Posted::Dead;
         }
-        let notify = match &mut self.ring {
-            Ring::User { ring, ctrl } => {
-                if ring.flags(self.put) != 0 {
-                    self.dead = true;
-                    return Posted::Overflow;
-                }
-                let mut flags = abi::wqe::VALID;
-                if c.inval.is_some() {
-                    flags |= abi::wqe::REM_INVAL;
-                }
-                let cqe = abi::Cqe {
-                    id: c.wr_id,
-                    opcode: c.op.to_abi(),
-                    status: status_to_abi(c.status),
-                    bytes: c.bytes,
-                    imm_or_stag: c.inval.map_or(0, u64::from),
-                    qp_id: u64::from(qp.qp_num()),
-                    ..Default::default()
-                };
-                // The consumer arms, then polls once more. The driver publishes, then reads the
-                // flags. So one of the two sees the other.
-                ring.publish(self.put, &cqe, flags);
-                let armed = ctrl.load();
-                let notify = armed & abi::notify::NEXT_COMPLETION != 0
-                    || (armed & abi::notify::SOLICITED != 0 && c.wakes_solicited());
-                if notify {
-                    ctrl.store(abi::notify::NOT);
-                }
-                notify
-            }
-            Ring::Kernel { slots, armed, .. } => {
-                match slot(slots, self.put) {
-                    Some(free) if free.is_none() => {
-                        *free = Some(Wc {
-                            wr_id: c.wr_id,
-                            status: status_to_ib(c.status),
-                            opcode: c.op.to_ib(),
-                            byte_len: c.bytes,
-                            qp: qp.tag(),
-                            inval_rkey: c.inval,
-                        });
-                    }
-                    _ => {
-                        self.dead = true;
-                        return Posted::Overflow;
-                    }
-                }
-                let notify =
-                    *armed == Armed::Any || (*armed == Armed::Solicited && c.wakes_solicited());
-                if notify {
-                    *armed = Armed::No;
-                }
-                notify
-            }
+        let notify = match &mut self.queue {
+            Queue::User(user) => user.post(qp, c),
+            Queue::Kernel(kernel) => kernel.post(qp, c),
         };
-        self.put = self.put.wrapping_add(1);
-        if notify {
-            Posted::Notify
-        } else {
-            Posted::Quiet
+        match notify {
+            Some(true) => Posted::Notify,
+            Some(false) => Posted::Quiet,
+            None => {
+                self.dead = true;
+                Posted::Overflow
+            }
         }
     }
 
     /// Removes the completions of `qp`, which is about to go, from a kernel consumer's queue. A
     /// program polls its own memory, and QP numbers are not reused soon.
     fn purge(&mut self, qp: &QpObj) -> u64 {
-        let Ring::Kernel { slots, get, .. } = &mut self.ring else {
-            return 0;
-        };
-        let (mut from, mut to, mut purged) = (*get, *get, 0);
-        while from != self.put {
-            let wc = slot(slots, from).and_then(Option::take);
-            from = from.wrapping_add(1);
-            match wc {
-                Some(wc) if wc.qp == qp.tag() => purged += 1,
-                Some(wc) => {
-                    if let Some(free) = slot(slots, to) {
-                        *free = Some(wc);
-                    }
-                    to = to.wrapping_add(1);
-                }
-                None => (),
-            }
+        match &mut self.queue {
+            Queue::User(_) => 0,
+            Queue::Kernel(kernel) => kernel.slots.retain(|wc| wc.qp != qp.tag()),
         }
-        self.put = to;
-        purged
+    }
+}
+
+impl UserCq {
+    /// Posts a completion; whether the consumer has to be notified. `None` if there is no room.
+    #[inline]
+    fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
+        if self.ring.flags(self.put) != 0 {
+            return None;
+        }
+        let mut flags = abi::wqe::VALID;
+        if c.inval.is_some() {
+            flags |= abi::wqe::REM_INVAL;
+        }
+        let cqe = abi::Cqe {
+            id: c.wr_id,
+            opcode: c.op.to_abi(),
+            status: status_to_abi(c.status),
+            bytes: c.bytes,
+            imm_or_stag: c.inval.map_or(0, u64::from),
+            qp_id: u64::from(qp.qp_num()),
+            ..Default::default()
+        };
+        // The consumer arms, then polls once more. The driver publishes, then reads the flags. So
+        // one of the two sees the other.
+        self.ring.publish(self.put, &cqe, flags);
+        self.put = self.put.wrapping_add(1);
+        let armed = self.ctrl.load();
+        let notify = armed & abi::notify::NEXT_COMPLETION != 0
+            || (armed & abi::notify::SOLICITED != 0 && c.wakes_solicited());
+        if notify {
+            self.ctrl.store(abi::notify::NOT);
+        }
+        Some(notify)
+    }
+}
+
+impl KernelCq {
+    /// Posts a completion; whether the consumer has to be notified. `None` if there is no room.
+    #[inline]
+    fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
+        let wc = Wc {
+            wr_id: c.wr_id,
+            status: status_to_ib(c.status),
+            opcode: c.op.to_ib(),
+            byte_len: c.bytes,
+            qp: qp.tag(),
+            inval_rkey: c.inval,
+        };
+        self.slots.push(wc).ok()?;
+        let notify =
+            self.armed == Armed::Any || (self.armed == Armed::Solicited && c.wakes_solicited());
+        if notify {
+            self.armed = Armed::No;
+        }
+        Some(notify)
     }
 }
 
@@ -302,34 +288,26 @@ pub(crate) fn create(
     }
     let counted = Count::take(dev, |dev| &dev.counts.cq, limits::CQ)?;
     let size = attr.cqe.next_power_of_two();
-    let (ring, entry) = match user {
+    let (queue, entry) = match user {
         Some(user) => {
             let bytes = size as usize * size_of::<abi::Cqe>();
             let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
-            let ring = Ring::User {
+            let queue = Queue::User(UserCq {
                 ring: UserRing::new(mem.clone(), 0, size)?,
                 ctrl: CtrlWord::new(mem.clone(), bytes)?,
-            };
-            (ring, Some(MmapEntry::new(user, mem)?))
+                put: 0,
+            });
+            (queue, Some(MmapEntry::new(user, mem)?))
         }
         None => {
-            let mut slots = VVec::with_capacity(size as usize, GFP_KERNEL_ACCOUNT)?;
-            for _ in 0..size {
-                slots.push(None, GFP_KERNEL_ACCOUNT)?;
-            }
-            let ring = Ring::Kernel {
-                slots,
-                get: 0,
+            let queue = Queue::Kernel(KernelCq {
+                slots: Slots::new(size)?,
                 armed: Armed::No,
-            };
-            (ring, None)
+            });
+            (queue, None)
         }
     };
-    let entries = Entries {
-        ring,
-        put: 0,
-        dead: false,
-    };
+    let entries = Entries { queue, dead: false };
     let init = try_pin_init!(Cq {
         entries <- ranked_spinlock!(Rank::Cq, entries),
         size,
@@ -355,14 +333,11 @@ pub(crate) fn created(cq: &CqObj, udata: Option<&mut Udata<'_>>) -> Result {
 /// `poll_cq`.
 pub(crate) fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
     let mut entries = cq.entries.lock();
-    let Ring::Kernel { slots, get, .. } = &mut entries.ring else {
+    let Queue::Kernel(kernel) = &mut entries.queue else {
         return Err(EINVAL);
     };
     while !out.is_full() {
-        let Some(wc) = slot(slots, *get).and_then(Option::take) else {
-            break;
-        };
-        *get = get.wrapping_add(1);
+        let Some(wc) = kernel.slots.pop() else { break };
         out.push(wc);
     }
     Ok(())
@@ -370,39 +345,38 @@ pub(crate) fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
 
 /// For `rdma resource show cq -dd`.
 pub(crate) fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
-    let (put, dead) = {
+    let (posted, dead) = {
         let entries = cq.entries.lock();
-        (entries.put, entries.dead)
+        let posted = match &entries.queue {
+            Queue::User(user) => user.put,
+            Queue::Kernel(kernel) => kernel.slots.appended(),
+        };
+        (posted, entries.dead)
     };
-    out.number(c"posted", put.into())?;
+    out.number(c"posted", posted.into())?;
     out.number(c"overrun", dead.into())
 }
 
 /// `req_notify_cq`. Returns the number of waiting completions, if asked for.
 pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
     let mut entries = cq.entries.lock();
-    let put = entries.put;
-    match &mut entries.ring {
-        Ring::User { ctrl, .. } => {
-            ctrl.store(if how.solicited_only {
+    match &mut entries.queue {
+        Queue::User(user) => {
+            user.ctrl.store(if how.solicited_only {
                 abi::notify::SOLICITED
             } else {
                 abi::notify::ALL
             });
             Ok(0)
         }
-        Ring::Kernel { get, armed, .. } => {
+        Queue::Kernel(KernelCq { slots, armed }) => {
             // A request for any completion includes one for solicited completions.
             if !how.solicited_only {
                 *armed = Armed::Any;
             } else if *armed == Armed::No {
                 *armed = Armed::Solicited;
             }
-            Ok(if how.report_missed {
-                put.wrapping_sub(*get)
-            } else {
-                0
-            })
+            Ok(if how.report_missed { slots.len() } else { 0 })
         }
     }
 }

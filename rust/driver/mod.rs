@@ -19,6 +19,7 @@ pub(crate) mod link;
 pub(crate) mod params;
 pub(crate) mod pd;
 pub(crate) mod qp;
+mod queue;
 pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod tpt;

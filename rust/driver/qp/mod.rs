@@ -78,7 +78,6 @@ pub(crate) struct Qp {
     /// CQ of the receive queue.
     pub(crate) rcq: CqRef,
     /// Send queue.
-    #[pin]
     pub(crate) sq: Sq,
     /// Receive queue.
     #[pin]

@@ -4,6 +4,10 @@
 
 use crate::{
     driver::{
+        queue::{
+            Queue,
+            Slots, //
+        },
         Siw,
         SrqObj,
         SrqRef, //
@@ -71,66 +75,85 @@ impl RecvWr {
     }
 }
 
-/// The ring of a receive queue, written by a kernel consumer or a program.
-pub(crate) struct RecvRing {
+/// The elements of a receive queue.
+pub(crate) struct RecvRing(Queue<UserRecv, Slots<RecvWr>>);
+
+/// A program's ring, and the position of the next element.
+struct UserRecv {
     ring: UserRing<abi::Rqe>,
     get: u32,
-    put: u32,
 }
 
 impl RecvRing {
-    /// A ring for `wrs` requests, mapped for `user` if there is one.
+    /// A ring for `wrs` requests, its size, and its mapping for `user` if there is one. Sleeps.
     pub(crate) fn new(
         wrs: u32,
         user: Option<Customer<'_, Siw>>,
     ) -> Result<(Self, u32, Option<MmapEntry<Siw>>)> {
         let size = wrs.next_power_of_two();
+        let Some(user) = user else {
+            return Ok((Self(Queue::Kernel(Slots::new(size)?)), size, None));
+        };
         let mem = RingMem::new(size as usize * size_of::<abi::Rqe>())?;
-        let ring = Self {
+        let ring = UserRecv {
             ring: UserRing::new(mem.clone(), 0, size)?,
             get: 0,
-            put: 0,
         };
-        let entry = user.map(|user| MmapEntry::new(user, mem)).transpose()?;
-        Ok((ring, size, entry))
+        let entry = MmapEntry::new(user, mem)?;
+        Ok((Self(Queue::User(ring)), size, Some(entry)))
     }
 
     /// Whether the `nth` element from the head is posted.
     pub(crate) fn has(&self, nth: u32) -> bool {
-        self.ring.flags(self.get.wrapping_add(nth)) & abi::wqe::VALID != 0
+        match &self.0 {
+            Queue::User(UserRecv { ring, get }) => {
+                ring.flags(get.wrapping_add(nth)) & abi::wqe::VALID != 0
+            }
+            Queue::Kernel(slots) => slots.len() > nth,
+        }
     }
 
     /// Takes the next element into `wr` and frees its slot. `false` if there is none.
     pub(crate) fn take(&mut self, pd: PdId, wr: &mut RecvWr) -> bool {
-        if !self.ring.take(self.get, abi::wqe::VALID, &mut wr.rqe) {
-            return false;
+        match &mut self.0 {
+            Queue::User(UserRecv { ring, get }) => {
+                if !ring.take(*get, abi::wqe::VALID, &mut wr.rqe) {
+                    return false;
+                }
+                ring.free(*get);
+                *get = get.wrapping_add(1);
+            }
+            Queue::Kernel(slots) => {
+                let Some(next) = slots.pop() else {
+                    return false;
+                };
+                *wr = next;
+            }
         }
-        self.ring.free(self.get);
-        self.get = self.get.wrapping_add(1);
         wr.pd = pd;
         true
     }
 
     /// Posts a kernel consumer's request.
     pub(crate) fn post(&mut self, wr: &rdma::RecvWr<'_>, max_sge: u32) -> Result {
-        if self.ring.flags(self.put) != 0 {
+        let Queue::Kernel(slots) = &mut self.0 else {
+            return Err(EINVAL);
+        };
+        if slots.is_full() {
             return Err(ENOMEM);
         }
         if wr.sges().len() > max_sge as usize {
             return Err(EINVAL);
         }
-        let mut rqe = abi::Rqe {
-            id: wr.wr_id(),
-            num_sge: wr.sges().len() as u8,
-            ..Default::default()
-        };
-        rqe.sge
+        let mut new = RecvWr::empty();
+        new.rqe.id = wr.wr_id();
+        new.rqe.num_sge = wr.sges().len() as u8;
+        new.rqe
+            .sge
             .get_mut(..wr.sges().len())
             .ok_or(EINVAL)?
             .copy_from_slice(wr.sges());
-        self.ring.publish(self.put, &rqe, abi::wqe::VALID);
-        self.put = self.put.wrapping_add(1);
-        Ok(())
+        slots.push(new).map_err(|_| ENOMEM)
     }
 }
 

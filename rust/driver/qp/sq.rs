@@ -10,6 +10,10 @@ use super::rq::listed;
 use crate::{
     driver::{
         cq::WcOp,
+        queue::{
+            Queue,
+            Slots, //
+        },
         tpt::fast_reg::RegWr,
         Siw, //
     },
@@ -209,21 +213,6 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     Ok(())
 }
 
-/// Requests of a kernel consumer.
-struct KernelRing {
-    /// A power of two.
-    slots: VVec<Option<SendWr>>,
-    get: u32,
-    put: u32,
-}
-
-impl KernelRing {
-    fn slot(&mut self, index: u32) -> Option<&mut Option<SendWr>> {
-        let mask = (self.slots.len() as u32).wrapping_sub(1);
-        self.slots.get_mut((index & mask) as usize)
-    }
-}
-
 /// The program's ring, and the position of the next element. Only the owner of the token, or the
 /// flush after it, moves `get`.
 struct UserSq {
@@ -233,55 +222,45 @@ struct UserSq {
 }
 
 /// The send queue of a queue pair.
-#[pin_data]
 pub(crate) struct Sq {
-    user: Option<UserSq>,
-    #[pin]
-    kernel: SpinLockIrq<KernelRing>,
+    queue: Queue<UserSq, Pin<KBox<SpinLockIrq<Slots<SendWr>>>>>,
     size: u32,
     max_sge: u32,
     sig_all: bool,
 }
 
 impl Sq {
-    /// A queue for `wrs` requests.
+    /// A queue for `wrs` requests. Sleeps.
     pub(crate) fn new(
         user: Option<Customer<'_, Siw>>,
         wrs: u32,
         max_sge: u32,
         sig_all: bool,
-    ) -> Result<impl PinInit<Self>> {
+    ) -> Result<Self> {
         let size = wrs.next_power_of_two();
-        let mut slots = VVec::new();
-        let user = match user {
+        let queue = match user {
             Some(user) => {
                 let mem = RingMem::new(size as usize * size_of::<abi::Sqe>())?;
-                Some(UserSq {
+                Queue::User(UserSq {
                     ring: UserRing::new(mem.clone(), 0, size)?,
                     get: Atomic::new(0),
                     entry: MmapEntry::new(user, mem)?,
                 })
             }
             None => {
-                slots.reserve(size as usize, GFP_KERNEL_ACCOUNT)?;
-                for _ in 0..size {
-                    slots.push(None, GFP_KERNEL_ACCOUNT)?;
-                }
-                None
+                let slots = Slots::new(size)?;
+                Queue::Kernel(KBox::pin_init(
+                    ranked_spinlock!(Rank::Sq, slots),
+                    GFP_KERNEL_ACCOUNT,
+                )?)
             }
         };
-        let ring = KernelRing {
-            slots,
-            get: 0,
-            put: 0,
-        };
-        Ok(pin_init!(Self {
-            user,
-            kernel <- ranked_spinlock!(Rank::Sq, ring),
+        Ok(Self {
+            queue,
             size,
             max_sge,
             sig_all,
-        }))
+        })
     }
 
     /// Elements of the ring.
@@ -291,7 +270,7 @@ impl Sq {
 
     /// The key with which a program maps the ring.
     pub(crate) fn key(&self) -> u64 {
-        self.user.as_ref().map_or(0, |user| user.entry.key())
+        self.queue.user().map_or(0, |user| user.entry.key())
     }
 
     /// Whether a request waits. Any context.
@@ -299,12 +278,9 @@ impl Sq {
     /// After [`Sq::take`] found nothing, this sees what was posted before the poster found the
     /// queue idle.
     pub(crate) fn has_work(&self) -> bool {
-        match &self.user {
-            Some(user) => user.ring.flags(user.get.load(Relaxed)) & abi::wqe::VALID != 0,
-            None => {
-                let ring = self.kernel.lock();
-                ring.get != ring.put
-            }
+        match &self.queue {
+            Queue::User(user) => user.ring.flags(user.get.load(Relaxed)) & abi::wqe::VALID != 0,
+            Queue::Kernel(slots) => !slots.lock().is_empty(),
         }
     }
 
@@ -316,16 +292,14 @@ impl Sq {
     /// one.
     #[inline]
     pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
-        let Some(user) = &self.user else {
-            let mut ring = self.kernel.lock();
-            let get = ring.get;
-            let Some(next) = ring.slot(get).and_then(Option::take) else {
-                return Ok(false);
-            };
-            ring.get = get.wrapping_add(1);
-            drop(ring);
-            *wr = next;
-            return Ok(true);
+        let user = match &self.queue {
+            Queue::User(user) => user,
+            Queue::Kernel(slots) => {
+                let next = slots.lock().pop();
+                let Some(next) = next else { return Ok(false) };
+                *wr = next;
+                return Ok(true);
+            }
         };
         let get = user.get.load(Relaxed);
         if !user.ring.take(get, abi::wqe::VALID, &mut wr.sqe) {
@@ -339,16 +313,13 @@ impl Sq {
 
     /// Posts a kernel consumer's request. Any context.
     pub(crate) fn post(&self, wr: &rdma::SendWr<'_, Siw>) -> Result {
+        let Queue::Kernel(slots) = &self.queue else {
+            return Err(EINVAL);
+        };
         let new = self.build(wr)?;
-        let mut ring = self.kernel.lock();
-        let put = ring.put;
-        match ring.slot(put) {
-            Some(free) if free.is_none() => *free = Some(new),
-            // `new` is dropped after the lock.
-            _ => return Err(ENOMEM),
-        }
-        ring.put = put.wrapping_add(1);
-        Ok(())
+        let pushed = slots.lock().push(new);
+        // What does not fit is dropped after the lock.
+        pushed.map_err(|_| ENOMEM)
     }
 
     fn build(&self, wr: &rdma::SendWr<'_, Siw>) -> Result<SendWr> {

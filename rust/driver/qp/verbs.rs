@@ -105,7 +105,7 @@ pub(crate) fn create(
         pd,
         scq,
         rcq,
-        sq <- sq,
+        sq,
         rq <- rq,
         stream <- Stream::new(entries, mover),
         link <- ranked_spinlock!(Rank::QpLink, None),
