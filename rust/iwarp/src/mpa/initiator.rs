@@ -65,8 +65,8 @@ impl Initiator {
         max_private(self.enhanced())
     }
 
-    /// Writes the Request Frame and returns its length. [`Error::Buffer`] if `out` is too small or
-    /// `private` too long.
+    /// Writes the Request Frame and returns its length.
+    /// [`Error::Buffer`](crate::error::Error::Buffer) if `out` is too small or `private` too long.
     pub fn request(&self, private: &[u8], out: &mut [u8]) -> Result<usize> {
         let frame = Frame {
             kind: FrameKind::Request,
