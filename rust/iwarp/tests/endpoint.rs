@@ -326,6 +326,7 @@ struct World {
     claimed: bool,
     /// Offers the consumer has not taken.
     refused: u32,
+    evicted: bool,
     heard: Heard,
     begun: bool,
 }
@@ -361,6 +362,7 @@ impl World {
             quiet: false,
             claimed: false,
             refused: 0,
+            evicted: false,
             heard: Heard::default(),
             begun: false,
         }
@@ -387,14 +389,20 @@ impl World {
         }
         match timer {
             Timer::Keep => {}
-            Timer::Set(deadline) => (self.deadline, self.expired) = (Some(deadline), false),
+            Timer::Set(deadline) => {
+                self.deadline = Some(deadline);
+                self.expired = deadline.ms() == 0;
+            }
             Timer::Stop => (self.deadline, self.expired) = (None, false),
         }
-        if (input, action) == (Input::Look, Action::Wait) {
+        if matches!(input, Input::Look | Input::Unread(_)) && action == Action::Wait {
             match self.fsm.state() {
                 State::Up => assert_eq!(facts.tcp, Tcp::Established, "the end is not seen"),
                 State::Alone if facts.vain => {
                     assert!(self.deadline.is_some(), "sends in vain for ever");
+                }
+                State::Draining if facts.asked >= Some(Teardown::Local) => {
+                    assert_eq!(self.deadline, Some(Deadline::Brief), "no hurry");
                 }
                 _ => {}
             }
@@ -498,6 +506,8 @@ impl World {
     /// The host has nothing to do until something happens.
     fn rest(&self) {
         let state = self.fsm.state();
+        let embryo = matches!(state, State::AwaitRequest | State::Offering);
+        assert!(!(self.evicted && embryo), "it does not make room");
         let waits_for_peer =
             !matches!(state, State::New | State::Up | State::Alone | State::Closed);
         let held = self.held && !self.first_fpdu && state == State::Up;
@@ -564,7 +574,12 @@ impl World {
                 if self.side == Side::Passive {
                     let inputs = [Input::Accept, Input::Reject];
                     next.extend(inputs.map(|input| self.input(input)));
-                    next.push(Self { refused: 0, ..self }.input(Input::Evict));
+                    let evicted = Self {
+                        refused: 0,
+                        evicted: true,
+                        ..self
+                    };
+                    next.push(evicted.input(Input::Evict));
                 }
             }
         }
