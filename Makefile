@@ -62,6 +62,7 @@ lint: fmt-check clippy house-lint checkpatch shell-check ## these checks of the 
 .PHONY: clippy
 clippy: ## the kernel's lints, with warnings as errors
 	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
+	+@scripts/kmake clippy-sample modules SIW_SAMPLES=y CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
 
 .PHONY: fmt-check
 fmt-check: ## whether every Rust file is formatted as the kernel's are

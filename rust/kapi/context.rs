@@ -29,10 +29,11 @@ pub(crate) fn exiting() -> bool {
     unsafe { bindings::kapi_exiting() }
 }
 
-/// Waits until every thread that is preempted now has given up the CPU by itself, or has returned to
-/// its program. Sleeps.
+/// Waits until every thread that is preempted now has given up the CPU by itself, or has returned
+/// to its program. Sleeps.
 ///
-/// On a kernel with preemption this needs `CONFIG_TASKS_RCU`, which kprobes, tracing and BPF select.
+/// On a kernel with preemption this needs `CONFIG_TASKS_RCU`, which kprobes, tracing and BPF
+/// select.
 pub(crate) fn synchronize_tasks() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
@@ -59,8 +60,8 @@ pub(crate) fn msleep(ms: u32) {
     unsafe { bindings::msleep(ms) }
 }
 
-/// Asks `done` until it says yes, with pauses of `pause_ms`, for `ms` at the most; returns whether it
-/// did. May sleep.
+/// Asks `done` until it says yes, with pauses of `pause_ms`, for `ms` at the most; returns whether
+/// it did. May sleep.
 ///
 /// By the clock and not by rounds: a sleep of 1 ms takes two ticks.
 pub(crate) fn poll(ms: u32, pause_ms: u32, mut done: impl FnMut() -> bool) -> bool {

@@ -2,8 +2,8 @@
 
 //! CRC32c, the Castagnoli CRC of iSCSI (RFC 3720, 12.1) and MPA (RFC 5044, 4.4).
 //!
-//! The kernel's function uses the CPU's instruction if there is one. Tables are faster without, as in
-//! User Mode Linux, and where the instruction is emulated. [`choose`] measures both.
+//! The kernel's function uses the CPU's instruction if there is one. Tables are faster without, as
+//! in User Mode Linux, and where the instruction is emulated. [`choose`] measures both.
 //!
 //! C header: [`include/linux/crc32c.h`](srctree/include/linux/crc32c.h)
 
@@ -148,7 +148,8 @@ impl Crc32c {
         self.0 = f(self.0);
     }
 
-    /// Whether the data ended with the CRC of what precedes it: the residue is the same for all data.
+    /// Whether the data ended with the CRC of what precedes it: the residue is the same for all
+    /// data.
     pub(crate) fn is_good(self) -> bool {
         self.finish() == 0x4867_4bc7u32.to_le_bytes()
     }

@@ -3,7 +3,8 @@
 //! One place per module for what context-less callbacks need.
 //!
 //! `struct rdma_link_ops` and other C callbacks carry no private pointer, so what the module owns
-//! has to be found through a static. [`install`] fills the place, dropping [`Installed`] empties it.
+//! has to be found through a static. [`install`] fills the place, dropping [`Installed`] empties
+//! it.
 
 use core::any::Any;
 use kernel::{

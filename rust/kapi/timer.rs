@@ -70,8 +70,8 @@ impl<T: OnTimer> Timer<T> {
         &self.target
     }
 
-    /// Has [`OnTimer::on_timer`] called once, in `nanos` nanoseconds. If that is still to come it is
-    /// put off. Any context but a hard interrupt.
+    /// Has [`OnTimer::on_timer`] called once, in `nanos` nanoseconds. If that is still to come it
+    /// is put off. Any context but a hard interrupt.
     pub(crate) fn start(&self, nanos: u32) {
         let expires = Delta::from_nanos(i64::from(nanos));
         // SAFETY: Valid. It is pinned, and when it is dropped the timer is stopped.

@@ -36,10 +36,12 @@ pub(crate) trait SocketEvents: Send + Sync {
 
     /// There is space to send, and it was asked for with [`SockView::set_nospace`].
     ///
-    /// Comes again until [`SockView::clear_nospace`] is called. May come from inside TCP's transmission, of what we send or upon an ACK.
+    /// Comes again until [`SockView::clear_nospace`] is called. May come from inside TCP's
+    /// transmission, of what we send or upon an ACK.
     ///
-    /// With `tx` the callback may send. There is none if a process owns the socket: what TCP has just sent may then be acknowledged, and
-    /// freed, inside of a send, and TCP still uses it (`tcp_write_xmit()`, `sk_flush_backlog()`).
+    /// With `tx` the callback may send. There is none if a process owns the socket: what TCP has
+    /// just sent may then be acknowledged, and freed, inside of a send, and TCP still uses it
+    /// (`tcp_write_xmit()`, `sk_flush_backlog()`).
     fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>);
 
     /// The connection was made, or ends.
@@ -143,7 +145,8 @@ unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
     let view = unsafe { SockView::new(sk) };
     // SAFETY: The socket is valid.
     let owned = unsafe { bindings::kapi_sk_owned(sk) };
-    // SAFETY: By the contract of this function, and nobody owns the socket; it does not outlive the call.
+    // SAFETY: By the contract of this function, and nobody owns the socket; it does not outlive the
+    // call.
     let tx = (!owned).then(|| unsafe { TxSock::new(sk) });
     // SAFETY: By the contract of this function.
     unsafe { with_stream(sk, |events| events.write_space(&view, tx)) };

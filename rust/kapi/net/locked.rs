@@ -323,15 +323,15 @@ impl RxSock<'_> {
         unsafe { bindings::kapi_rx_stuck(self.view.sk) }
     }
 
-    /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP waits
-    /// up to 40 ms for something that goes back.
+    /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP
+    /// waits up to 40 ms for something that goes back.
     pub(crate) fn ack_now(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_sk_ack_now(self.view.sk) };
     }
 
-    /// Acknowledges what was received and is not read, if it is more than a segment: TCP does so only
-    /// for what is read.
+    /// Acknowledges what was received and is not read, if it is more than a segment: TCP does so
+    /// only for what is read.
     pub(crate) fn ack_unread(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_sk_ack_unread(self.view.sk) };
@@ -361,7 +361,8 @@ pub(crate) struct TxSock<'a> {
 impl TxSock<'_> {
     /// # Safety
     ///
-    /// As [`SockView::new`]; and the caller is a `write_space` callback, and no process owns the socket.
+    /// As [`SockView::new`]; and the caller is a `write_space` callback, and no process owns the
+    /// socket.
     pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self {
             // SAFETY: By the contract of this function.

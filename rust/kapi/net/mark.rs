@@ -3,13 +3,13 @@
 //! Marks of what TCP sends by reference from memory of others.
 //!
 //! A mark goes with every buffer that refers to such memory, and with every clone and every part of
-//! one, wherever it is: with TCP, in a queue, at a device. A probe of the path's MTU would be without:
-//! where TCP makes such, nothing is sent by reference. A mark does two things. Whoever would keep such
-//! a buffer on this machine, or hand it to a local receiver, copies it first
+//! one, wherever it is: with TCP, in a queue, at a device. A probe of the path's MTU would be
+//! without: where TCP makes such, nothing is sent by reference. A mark does two things. Whoever
+//! would keep such a buffer on this machine, or hand it to a local receiver, copies it first
 //! (`skb_orphan_frags_rx`). And it tells when the last of them is gone. The peer's acknowledgement
-//! alone does not: a peer may acknowledge what still waits in a queue here, and what is in the memory
-//! when it leaves the queue goes to the peer. That time is finite: it is a driver's duty to free what
-//! it has sent (`Documentation/networking/driver.rst`).
+//! alone does not: a peer may acknowledge what still waits in a queue here, and what is in the
+//! memory when it leaves the queue goes to the peer. That time is finite: it is a driver's duty to
+//! free what it has sent (`Documentation/networking/driver.rst`).
 //!
 //! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
@@ -53,7 +53,8 @@ pub(crate) trait OnRelease: Send + Sync + 'static {
 
 /// # Invariants
 ///
-/// As long as the count of `ubuf` is not 0, a reference of the [`Arc`] that this is in belongs to it.
+/// As long as the count of `ubuf` is not 0, a reference of the [`Arc`] that this is in belongs to
+/// it.
 #[repr(C)]
 struct Inner {
     // First: the C side knows only this.
@@ -171,8 +172,8 @@ unsafe extern "C" fn complete(
 
 /// Waits until no buffer has a mark any more, whose release would call us. May sleep.
 ///
-/// There must be no sockets any more; what they had sent may still be queued at a device. Nobody can
-/// take it from there, so this has no bound; it tells what it waits for.
+/// There must be no sockets any more; what they had sent may still be queued at a device. Nobody
+/// can take it from there, so this has no bound; it tells what it waits for.
 pub(super) fn wait() {
     while !context::poll(PATIENCE_MS, 1, || OUT.load(Acquire) == 0) {
         pr_warn!(

@@ -35,8 +35,10 @@ const AHEAD: usize = 128;
 /// # Invariants
 ///
 /// - `sk` is a TCP socket that is locked for `'a`, and `skb` is in its receive queue.
-/// - `skb` is valid for `'a`; `offset..offset + len` is inside it, and `offset + len` fits an `int`.
-/// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the range.
+/// - `skb` is valid for `'a`; `offset..offset + len` is inside it, and `offset + len` fits an
+///   `int`.
+/// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the
+///   range.
 pub(crate) struct Skb<'a> {
     sk: *mut bindings::sock,
     skb: *mut bindings::sk_buff,

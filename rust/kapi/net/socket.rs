@@ -372,8 +372,8 @@ impl Socket {
         to_result(unsafe { bindings::kapi_sk_take_error(self.0.sk()) })
     }
 
-    /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more. Any
-    /// context.
+    /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more.
+    /// Any context.
     pub(crate) fn sent(&self) -> SendSeq {
         // SAFETY: Valid by the type invariants.
         unsafe { locked::sent(self.0.sk()) }

@@ -26,8 +26,8 @@ use crate::kapi::bindings::{
     ib_device, //
 };
 
-/// Has [`Driver::going`] and [`Driver::coming`] called. To be made before any device, and dropped after
-/// all of them.
+/// Has [`Driver::going`] and [`Driver::coming`] called. To be made before any device, and dropped
+/// after all of them.
 ///
 /// # Invariants
 ///

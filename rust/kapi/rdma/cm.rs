@@ -81,7 +81,8 @@ pub(super) unsafe fn bytes<'a>(data: *const ffi::c_void, len: usize) -> &'a [u8]
 ///
 /// `id` is valid, and its `provider_data` is null or from [`Arc::into_raw`] of a `T`.
 pub(super) unsafe fn take_provider_data<T>(id: *mut iw_cm_id) -> Result<Arc<T>> {
-    // SAFETY: By the requirements of this function. The core serialises the calls for an identifier.
+    // SAFETY: By the requirements of this function. The core serialises the calls for an
+    // identifier.
     let data = unsafe { core::mem::replace(&mut (*id).provider_data, null_mut()) };
     if data.is_null() {
         return Err(EINVAL);

@@ -30,7 +30,8 @@ pub(crate) struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// Has `describe` fill in the provider's table of a message. A message that is too small for it stays without.
+    /// Has `describe` fill in the provider's table of a message. A message that is too small for it
+    /// stays without.
     ///
     /// # Safety
     ///
@@ -78,7 +79,8 @@ impl Details<'_> {
         let room = text.len() - 1;
         // An error means that it is cut off. The last byte stays zero.
         let _ = Clipped::new(&mut text[..room]).write_fmt(value);
-        // SAFETY: The message is valid by the type invariants; both texts end with a zero and are copied.
+        // SAFETY: The message is valid by the type invariants; both texts end with a zero and are
+        // copied.
         to_result(unsafe {
             bindings::rdma_nl_put_driver_string(self.msg, name.as_char_ptr(), text.as_ptr().cast())
         })

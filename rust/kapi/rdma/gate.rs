@@ -22,10 +22,10 @@ use crate::kapi::bindings::{
 
 /// A value that is used while the gate is open.
 ///
-/// [`Self::update`] runs when the last user is gone: what users did inside has happened by then, and
-/// if it closes the gate, does not happen afterwards. It waits for one piece of work of each CPU at
-/// the most: who comes later is let in after it. To go inside costs a barrier, and no write to what
-/// CPUs share.
+/// [`Self::update`] runs when the last user is gone: what users did inside has happened by then,
+/// and if it closes the gate, does not happen afterwards. It waits for one piece of work of each
+/// CPU at the most: who comes later is let in after it. To go inside costs a barrier, and no write
+/// to what CPUs share.
 ///
 /// All of it may be called from softirq and with interrupts off, but not from a hard interrupt. So
 /// never inside of a lock that hard interrupts take: they would wait for a CPU that waits for the

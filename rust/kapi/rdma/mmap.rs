@@ -102,7 +102,8 @@ struct Inner {
 ///
 /// # Invariants
 ///
-/// `entry` is in an [`Inner`] that was inserted into `ctx`, and the driver's reference to it is held.
+/// `entry` is in an [`Inner`] that was inserted into `ctx`, and the driver's reference to it is
+/// held.
 pub(crate) struct MmapEntry<D: Driver> {
     entry: NonNull<rdma_user_mmap_entry>,
     /// Dropped after `entry` has been removed.

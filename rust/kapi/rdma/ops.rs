@@ -165,8 +165,8 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn fw_version(dev: &Device<Self>, w: &mut dyn fmt::Write) -> fmt::Result {
         missing()
     }
-    /// Stores the values of [`Self::COUNTERS`], of the port or of the counter with that number. What
-    /// counts for such a counter does not count for the port: the core adds both.
+    /// Stores the values of [`Self::COUNTERS`], of the port or of the counter with that number.
+    /// What counts for such a counter does not count for the port: the core adds both.
     fn counter_values(dev: &Device<Self>, of: Option<u32>, values: &mut [u64]) {
         missing()
     }
@@ -197,7 +197,8 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     }
     /// Consumers may use the device.
     fn coming(dev: &Device<Self>) {}
-    /// Consumers may not use the device any more: the core takes from them what they have on it next.
+    /// Consumers may not use the device any more: the core takes from them what they have on it
+    /// next.
     fn going(dev: &Device<Self>) {}
     /// The device is not used any more; the payload is dropped next.
     fn dealloc_driver(dev: &Device<Self>) {}
@@ -241,7 +242,8 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn poll_cq(cq: &Cq<Self>, out: &mut WcOut<'_, Self>) -> Result {
         missing()
     }
-    /// Asks for a notification. Returns how many completions wait, if that is asked for. Any context.
+    /// Asks for a notification. Returns how many completions wait, if that is asked for. Any
+    /// context.
     fn req_notify_cq(cq: &Cq<Self>, notify: Notify) -> Result<u32> {
         missing()
     }

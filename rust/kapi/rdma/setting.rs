@@ -2,7 +2,8 @@
 
 //! Numbers of a device that the administrator of its network namespace may change.
 //!
-//! They are files in `/sys/class/infiniband/DEVICE/settings`, which is there in each network namespace that sees the device.
+//! They are files in `/sys/class/infiniband/DEVICE/settings`, which is there in each network
+//! namespace that sees the device.
 //!
 //! C header: [`include/linux/device.h`](srctree/include/linux/device.h)
 
@@ -102,7 +103,8 @@ impl<D: Driver> Files<D> {
         })
     }
 
-    /// What `ib_device_ops::device_group` has to point to. The files have to outlive the registration of the device.
+    /// What `ib_device_ops::device_group` has to point to. The files have to outlive the
+    /// registration of the device.
     pub(super) fn group(&self) -> *const attribute_group {
         self.group.get()
     }
@@ -130,7 +132,8 @@ unsafe extern "C" fn show<D: Driver>(
     attr: *mut device_attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: By the requirements of this function: sysfs waits for its callers before the device goes.
+    // SAFETY: By the requirements of this function: sysfs waits for its callers before the device
+    // goes.
     let dev = unsafe { device_of::<D>(dev) };
     // SAFETY: As above.
     let file = unsafe { File::<D::Data>::from_attr(attr) };
@@ -149,9 +152,11 @@ unsafe extern "C" fn store<D: Driver>(
     buf: *const ffi::c_char,
     len: usize,
 ) -> isize {
-    // SAFETY: By the requirements of this function: sysfs waits for its callers before the device goes.
+    // SAFETY: By the requirements of this function: sysfs waits for its callers before the device
+    // goes.
     let dev = unsafe { device_of::<D>(dev) };
-    // The mode of the file lets in whoever is root in the eyes of the file system, and nothing else.
+    // The mode of the file lets in whoever is root in the eyes of the file system, and nothing
+    // else.
     // SAFETY: The device is registered.
     if !unsafe { bindings::kapi_net_admin(dev.as_raw()) } {
         return EPERM.to_errno() as isize;

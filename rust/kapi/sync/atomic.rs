@@ -2,9 +2,10 @@
 
 //! Atomics that are instructions.
 //!
-//! Those of the kernel crate are calls of C functions, dozens for each message. On x86-64, the only architecture here, a load or a store of
-//! a word is at least an acquire or a release, and whatever has a lock prefix is a full barrier: whatever ordering is asked for comes to
-//! the same instruction, and only the compiler has to be held back.
+//! Those of the kernel crate are calls of C functions, dozens for each message. On x86-64, the only
+//! architecture here, a load or a store of a word is at least an acquire or a release, and whatever
+//! has a lock prefix is a full barrier: whatever ordering is asked for comes to the same
+//! instruction, and only the compiler has to be held back.
 
 use core::{
     cell::UnsafeCell,
@@ -142,7 +143,8 @@ impl<T: Word> Atomic<T> {
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned, and valid for reads and writes during `'a`. All accesses of the kernel to it are atomic meanwhile.
+    /// `ptr` is aligned, and valid for reads and writes during `'a`. All accesses of the kernel to
+    /// it are atomic meanwhile.
     pub(in crate::kapi) const unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
         // SAFETY: By the contract of this function; the representation is the same.
         unsafe { &*ptr.cast() }

@@ -49,9 +49,9 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// `page` must be the first of `1 << ORDER` pages of the kernel's linear mapping; a reference of
-    /// it passes to the chunk. Nobody else may refer to bytes of it that are not before `end` when
-    /// the chunk is first used.
+    /// `page` must be the first of `1 << ORDER` pages of the kernel's linear mapping; a reference
+    /// of it passes to the chunk. Nobody else may refer to bytes of it that are not before `end`
+    /// when the chunk is first used.
     unsafe fn whole(page: NonNull<bindings::page>) -> Self {
         // SAFETY: By the contract of this function.
         let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
@@ -269,8 +269,8 @@ impl Rest {
         // SAFETY: The address of pages of a whole chunk, by the type invariants.
         let page = unsafe { bindings::kapi_phys_to_page(rest.wrapping_sub(used)) };
         let page = NonNull::new(page)?;
-        // SAFETY: As above, and the reference is ours now. Others refer to what was given away of the
-        // pages at the most, which is before `used`.
+        // SAFETY: As above, and the reference is ours now. Others refer to what was given away of
+        // the pages at the most, which is before `used`.
         let mut chunk = unsafe { Chunk::whole(page) };
         chunk.start = used as usize;
         chunk.end = used as usize;

@@ -240,8 +240,8 @@ impl<'a> QpAttr<'a> {
         Self { raw, mask }
     }
 
-    /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core drops
-    /// the LID of one for iWARP, so it names nobody.
+    /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core
+    /// drops the LID of one for iWARP, so it names nobody.
     pub(crate) fn path(&self, path: QpPath) -> Result<QpPath> {
         use bindings as b;
         let raw = self.raw;

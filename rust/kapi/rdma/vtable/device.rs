@@ -256,9 +256,10 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_d
     unsafe { Device::<D>::drop_payload(dev) };
     // The regions are gone; their memory may not be, quite.
     umem::flush_releases();
-    // A thread may still be between the device and its GID (docs/upstream/0004). It does not sleep there;
-    // then the GID is in the core's queue, which looks at the device.
+    // A thread may still be between the device and its GID (docs/upstream/0004). It does not sleep
+    // there; then the GID is in the core's queue, which looks at the device.
     context::synchronize_tasks();
-    // SAFETY: The core makes its queue before anybody can have a device, and nothing on it removes one.
+    // SAFETY: The core makes its queue before anybody can have a device, and nothing on it removes
+    // one.
     unsafe { bindings::kapi_flush_workqueue(bindings::ib_wq) };
 }
