@@ -61,6 +61,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         if result.is_ok() {
             let (wrs, reads, requests) = qp.stream.depths();
             let (turns, sent, mover) = qp.stream.progress();
+            let connected = qp.link.lock().is_some();
             result = writeln!(
                 f,
                 "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {}",
@@ -70,7 +71,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 qp.pd.0,
                 qp.sq.size(),
                 qp.rq.size(),
-                u8::from(qp.link.lock().is_some()),
+                u8::from(connected),
                 u8::from(qp.sq.has_work()),
                 u8::from(qp.rq.has_work()),
                 qp.stream.owner(),
