@@ -3,22 +3,63 @@
 //! One end: the machines of a connection and of its QP, and the host that performs their actions,
 //! as `rust/driver/cm` and `rust/driver/qp` do.
 
-use super::common::{send, Receiver};
-use super::tcp::{Net, Recv};
-use iwarp::cm::{
-    Action, Cause, Deadline, End as SocketEnd, Endpoint, Facts, Input, Notes, Owed, Pushed, Read,
-    Side, State, Tcp, Teardown, Timer,
+use super::{
+    common::{
+        send,
+        Receiver, //
+    },
+    tcp::{
+        Net,
+        Recv, //
+    }, //
 };
-use iwarp::error::MpaError;
-use iwarp::mem::stag::Stag;
-use iwarp::mpa::{
-    rtr_message, Config, Established, Initiator, Reply, Responder, Rtr, RtrKind, MAX_FRAME,
+use iwarp::{
+    cm::{
+        Action,
+        Cause,
+        Deadline,
+        End as SocketEnd,
+        Endpoint,
+        Facts,
+        Input,
+        Notes,
+        Owed,
+        Pushed,
+        Read,
+        Side,
+        State,
+        Tcp,
+        Teardown,
+        Timer, //
+    },
+    error::MpaError,
+    mem::stag::Stag,
+    mpa::{
+        rtr_message,
+        Config,
+        Established,
+        Initiator,
+        Reply,
+        Request,
+        Responder,
+        Rtr,
+        RtrKind,
+        MAX_FRAME, //
+    },
+    qp::fsm,
+    rx::{
+        Event as Received,
+        ReadExpect, //
+    },
+    tx::{
+        Message,
+        TxStream, //
+    },
+    wire::{
+        mpa::RtrSet,
+        terminate::Terminate, //
+    }, //
 };
-use iwarp::qp::fsm as qp_fsm;
-use iwarp::rx::{Event as Received, ReadExpect};
-use iwarp::tx::{Message, TxStream};
-use iwarp::wire::mpa::RtrSet;
-use iwarp::wire::terminate::Terminate;
 use std::collections::VecDeque;
 
 /// Errors of the host.
@@ -69,7 +110,7 @@ pub struct End {
     pub tcp_at_end: Option<Tcp>,
     pub private: Vec<u8>,
 
-    pub qp: qp_fsm::State,
+    pub qp: fsm::State,
     tx: Option<TxStream>,
     rx: Option<Receiver>,
     held: bool,
@@ -108,7 +149,7 @@ impl End {
             events: Vec::new(),
             tcp_at_end: None,
             private: Vec::new(),
-            qp: qp_fsm::State::Idle,
+            qp: fsm::State::Idle,
             tx: None,
             rx: None,
             held: false,
@@ -152,8 +193,8 @@ impl End {
 
     /// The consumer closes: `modify_qp(SQD)`.
     pub fn disconnect(&mut self) {
-        let actions = self.step_qp(qp_fsm::Event::Modify(qp_fsm::State::Closing));
-        if let Some(true) = actions.map(|a| a.contains(qp_fsm::Actions::CLOSE_GRACEFUL)) {
+        let actions = self.step_qp(fsm::Event::Modify(fsm::State::Closing));
+        if let Some(true) = actions.map(|a| a.contains(fsm::Actions::CLOSE_GRACEFUL)) {
             self.teardown(Teardown::Graceful);
         } else {
             self.teardown(Teardown::Local);
@@ -164,7 +205,7 @@ impl End {
     pub fn break_off(&mut self) {
         let code = iwarp::error::Error::Mpa(MpaError::LocalCatastrophic).terminate();
         self.fail(
-            qp_fsm::Event::TerminateDue,
+            fsm::Event::TerminateDue,
             code.map(Terminate::bare),
             Teardown::Terminate,
         );
@@ -359,7 +400,7 @@ impl End {
         }
     }
 
-    fn read_request(&mut self, net: &mut Net) -> Read<iwarp::mpa::Request, Errno> {
+    fn read_request(&mut self, net: &mut Net) -> Read<Request, Errno> {
         let Handshake::Responder(machine) = &mut self.hs else {
             return Read::End(Errno::Invalid);
         };
@@ -383,7 +424,7 @@ impl End {
     /// The QP gets the stream.
     fn start(&mut self, est: &Established) {
         assert!(self.tx.is_none(), "two streams");
-        self.step_qp(qp_fsm::Event::Established);
+        self.step_qp(fsm::Event::Established);
         let mut tx = TxStream::new(est.net.crc, est.net.tx_markers);
         let expected = match est.rtr {
             Rtr::Expect(set) => set,
@@ -430,7 +471,7 @@ impl End {
                     self.backlog.extend(send(tx, response, &[], 1442));
                 }
                 (Received::Terminate(_), _) => {
-                    self.fail(qp_fsm::Event::PeerTerminate, None, Teardown::Terminate);
+                    self.fail(fsm::Event::PeerTerminate, None, Teardown::Terminate);
                 }
                 _ => {}
             }
@@ -475,17 +516,17 @@ impl End {
         self.plan.is_empty() && self.backlog.is_empty() && !reading && !awaiting
     }
 
-    fn step_qp(&mut self, event: qp_fsm::Event) -> Option<qp_fsm::Actions> {
-        let facts = qp_fsm::Facts {
+    fn step_qp(&mut self, event: fsm::Event) -> Option<fsm::Actions> {
+        let facts = fsm::Facts {
             sq_busy: !self.is_idle(),
             connected: !self.is_closed(),
         };
-        let (next, actions) = qp_fsm::step(self.qp, event, facts).ok()?;
+        let (next, actions) = fsm::step(self.qp, event, facts).ok()?;
         self.qp = next;
         Some(actions)
     }
 
-    fn fail(&mut self, event: qp_fsm::Event, term: Option<Terminate>, how: Teardown<Errno>) {
+    fn fail(&mut self, event: fsm::Event, term: Option<Terminate>, how: Teardown<Errno>) {
         self.owed_term = term;
         self.step_qp(event);
         self.teardown(how);
@@ -522,8 +563,8 @@ impl End {
             SocketEnd::Drained => {}
         }
         net.release(self.me);
-        self.step_qp(qp_fsm::Event::Closed);
-        self.qp = qp_fsm::State::Error;
+        self.step_qp(fsm::Event::Closed);
+        self.qp = fsm::State::Error;
         let status = self.notes.status().err();
         match owed {
             Owed::Nothing => {}

@@ -14,10 +14,25 @@ mod end;
 mod tcp;
 
 use common::Rng;
-use end::{End, Errno, Event};
-use iwarp::cm::{Cause, State, Tcp, Teardown};
-use iwarp::mpa::{Config, Revision, RtrSet};
-use iwarp::qp::fsm as qp_fsm;
+use end::{
+    End,
+    Errno,
+    Event, //
+};
+use iwarp::{
+    cm::{
+        Cause,
+        State,
+        Tcp,
+        Teardown, //
+    },
+    mpa::{
+        Config,
+        Revision,
+        RtrSet, //
+    },
+    qp::fsm, //
+};
 use tcp::Net;
 
 /// What ends the connection once a side has sent and got all it wants.
@@ -365,7 +380,7 @@ impl<'a> World<'a> {
             let Some(end) = &self.ends[side] else {
                 continue;
             };
-            assert_eq!(end.qp, qp_fsm::State::Error);
+            assert_eq!(end.qp, fsm::State::Error);
             let sent = &script.messages[1 - side];
             assert!(sent.starts_with(&end.got), "wrong bytes: {script:?}");
             if let [Event::Connected | Event::Request, ..] = end.events[..] {
