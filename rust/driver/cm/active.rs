@@ -111,6 +111,7 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
 
 impl Endpoint {
     /// Sends the MPA request.
+    #[inline(never)] // A frame may be made on the stack.
     pub(super) fn send_request(&self, inner: &Inner) -> Result {
         let Handshake::Initiator(machine, request) = &inner.hs else {
             return Err(EINVAL);
@@ -133,6 +134,7 @@ impl Endpoint {
 
     /// The peer's reply does not do. Where it agreed to a stream, it learns of that in a Terminate
     /// (RFC 6581 9.1, 9.2). Returns whether TCP has it.
+    #[inline(never)] // An FPDU is made on the stack.
     pub(super) fn refuse_stream(&self, inner: &Inner, code: TermCode) -> bool {
         let Handshake::Initiator(machine, _) = &inner.hs else {
             return false;

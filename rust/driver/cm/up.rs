@@ -82,6 +82,7 @@ impl Endpoint {
 
     /// Gives the QP the connection: it receives, and it transmits if it need not wait for the
     /// peer's first FPDU. `tell` lets the peer send, if it could not before.
+    #[inline(never)] // The contexts of the QP are made on the stack.
     pub(super) fn start_stream(
         self: &Arc<Self>,
         inner: &mut Inner,

@@ -98,6 +98,7 @@ impl Endpoint {
     }
 
     /// Accepting end: lets the peer of a waiting QP in, and nobody else; `None` if this is not one.
+    #[inline(never)] // A frame is made on the stack.
     pub(in super::super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> Option<Result> {
         self.leave_listener(inner);
         let Handshake::Responder(machine) = &inner.hs else {
