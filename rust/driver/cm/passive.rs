@@ -135,6 +135,7 @@ impl Endpoint {
     }
 
     /// Answers a request with a refusal.
+    #[inline(never)] // A frame is made on the stack.
     pub(super) fn refuse(&self, inner: &Inner, pdata: &[u8]) -> Result {
         let Handshake::Responder(machine) = &inner.hs else {
             return Err(EINVAL);
