@@ -69,6 +69,8 @@ HARMLESS = re.compile("|".join((
     r"speed is unknown, defaulting to 1000",
     # C siw, of what a peer tells it.
     r"siw: got TERMINATE|siw: siw_rx_umem: .* bogus addr",
+    # C siw, of a CRC that comes in two TCP segments: row split-trailer.
+    r"siw: crc error\. in: ",
     # Of the sanitizer kernel: leaks are read from its own file.
     r"kmemleak: ",
     # The core's own work of a port event, when the netdev is gone before it runs.

@@ -140,6 +140,16 @@ def split_chunks(t):
         exchange.run(chunks_of(size))
 
 
+@row("split-trailer", "RFC 5044 4.4", "a CRC that comes in two TCP segments, cut at each of its octets, is checked whole")
+def split_trailer(t):
+    for kept in (3, 2, 1):
+        mr = t.mr(64)
+        conn = t.passive()
+        conn.post_recv(mr)
+        cut_at(-kept)(conn.raw, conn.raw.tx.fpdu(wire.send(1, PATTERN[:17])))
+        assert conn.wc().byte_len == 17 and mr.get()[:17] == PATTERN[:17]
+
+
 @row("split-large", "RFC 5044 5.2", "a message of 1 MB in FPDUs of all sizes, in whatever TCP makes of it", OWN)
 def split_large(t):
     mr = t.mr(1 << 20)
