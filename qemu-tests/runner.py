@@ -262,8 +262,9 @@ class Guests:
                 os.unlink(ctl)
             console = f"{self.out}/console-{g}{self.nth_boot()}"
             mac = "52:54:00:77:00:0" + g
+            # CPU 1 comes when the kernel no longer patches its code: see guest/agent.
             append = (
-                "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable "
+                "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable maxcpus=1 "
                 f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind}"
             )
             cmd = [
