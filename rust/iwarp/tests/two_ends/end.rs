@@ -106,7 +106,7 @@ pub struct End {
     deadline: Option<u64>,
     again: Option<u64>,
     pub events: Vec<Event>,
-    /// State of TCP when the end was reported.
+    /// State of TCP when the endpoint came to its end.
     pub tcp_at_end: Option<Tcp>,
     pub private: Vec<u8>,
 
@@ -554,15 +554,13 @@ impl End {
         }
     }
 
+    /// The order is the driver's: an RST precedes the last event, a FIN follows it.
     fn finish(&mut self, net: &mut Net, end: SocketEnd, owed: Owed) {
         (self.stopped, self.stage) = (true, Stage::Closed);
         self.tcp_at_end = Some(net.state(self.me));
-        match end {
-            SocketEnd::Reset => net.abort(self.me),
-            SocketEnd::Fin => net.shutdown(self.me),
-            SocketEnd::Drained => {}
+        if end == SocketEnd::Reset {
+            net.abort(self.me);
         }
-        net.release(self.me);
         self.step_qp(fsm::Event::Closed);
         self.qp = fsm::State::Error;
         let status = self.notes.status().err();
@@ -572,6 +570,10 @@ impl End {
             Owed::Close => self.events.push(Event::Close(status)),
             Owed::Retry => panic!("not a pair"),
         }
+        if end == SocketEnd::Fin {
+            net.shutdown(self.me);
+        }
+        net.release(self.me);
         assert_eq!(self.deadline, None);
         self.again = None;
     }
