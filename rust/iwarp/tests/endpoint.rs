@@ -435,7 +435,11 @@ impl World {
             Action::ReportConnected => {
                 assert!(self.stream && !self.heard.connected && !self.paired);
             }
-            Action::Offer => assert!(!self.heard.request),
+            Action::Offer => {
+                assert!(!self.heard.request);
+                let due = self.deadline.is_none() || self.expired;
+                assert!(due, "offered again before the pause is over");
+            }
             Action::Start(_) | Action::Join(_) | Action::Meet => assert!(!self.stream),
             Action::Settle { .. } => assert!(self.stream && !self.quiet),
             Action::Quiesce(_) => {
@@ -708,24 +712,26 @@ fn every_order() {
     }
 }
 
-/// A consumer whose backlog stays full is left alone in the end.
+/// A consumer whose backlog stays full gets an offer after each pause, however often the connection
+/// is looked at, and is left alone in the end.
 #[test]
 fn offers_end() {
     let mut world = World::new(Side::Passive, false);
     world = world.input(Input::Begun(Ok(())));
     world = world.input(Input::Request(Read::Whole(negotiated(false).0)));
-    for _ in 0..1_000 {
+    for offers in 1..1_000 {
         world = world.input(Input::Look);
-        if world.fsm.state() == State::Closed {
-            panic!("without an offer");
-        }
         assert_eq!(world.pending, Some(Action::Offer));
         world = world.input(Input::Offered(Err(HOST)));
         if world.fsm.state() == State::Closed {
             assert_eq!(world.notes.status(), Err(Cause::Host(HOST)));
+            assert_eq!(offers, 201);
             return;
         }
         assert_eq!(world.deadline, Some(Deadline::Retry));
+        world = world.input(Input::Look);
+        assert_eq!(world.pending, Some(Action::Wait), "no pause");
+        world.expired = true;
     }
     panic!("for ever");
 }

@@ -254,6 +254,12 @@ impl Endpoint {
                 self.fail(Cause::Aborted)
             }
             (State::AwaitRequest, _) => Action::ReadRequest.into(),
+            // The backlog was full. Whatever wakes the endpoint, the next offer is after the pause.
+            (State::Offering, Tcp::Established)
+                if self.deadline.is_some() && !self.is_late(facts) =>
+            {
+                Action::Wait.into()
+            }
             (State::Offering, Tcp::Established) if self.paired => Action::Meet.into(),
             (State::Offering, Tcp::Established) => Action::Offer.into(),
             (State::Offered, Tcp::Established) => self.check_deadline(facts),
