@@ -2,10 +2,10 @@
 
 //! Software iWARP: RDMA over TCP as an RDMA provider of the kernel.
 //!
-//! Three layers, each using only what is below it: `driver` (the provider, no `unsafe`), `kapi`
-//! (what the kernel crate would offer: all `unsafe` code and all C bindings), and the crate `iwarp`
-//! (the protocols; no kernel in it). Beside them are `uapi` (the interface with the library in user
-//! space) and `trace` (the tracepoints).
+//! Three layers: `driver` (the provider, no `unsafe`) uses `kapi` (what the kernel crate would
+//! offer: all `unsafe` code and all C bindings) and the crate `iwarp` (the protocols; no kernel in
+//! it), which do not know each other. Beside them are `uapi` (the interface with the library in
+//! user space) and `trace` (the tracepoints).
 
 use kapi::version::param;
 use kernel::prelude::*;

@@ -3,11 +3,11 @@
 //! iWARP without the I/O: RDMAP (RFC 5040), DDP (RFC 5041) and MPA (RFC 5044, RFC 6581) as data
 //! types and state machines.
 //!
-//! Layer L1 of the driver. Nothing here allocates, locks, sleeps, reads a clock or touches payload
-//! bytes: a caller hands in header bytes and numbers, and gets back decisions. The same sources are
-//! tested on the host with Cargo and compiled into the kernel module, where a panic is a crash. So
-//! every function is total: whatever a peer or a user program sends ends in a value or an
-//! [`error::Error`].
+//! The protocol layer of the driver. Nothing here allocates, locks, sleeps, reads a clock or
+//! touches payload bytes: a caller hands in header bytes and numbers, and gets back decisions. The
+//! same sources are tested on the host with Cargo and compiled into the kernel module, where a
+//! panic is a crash. So every function is total: whatever a peer or a user program sends ends in a
+//! value or an [`error::Error`].
 
 #![no_std]
 #![forbid(unsafe_code)]
