@@ -76,17 +76,18 @@ counters! {
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.
     Flushed = c"flushed",
-    /// Transmissions continued by a datamover.
+    /// Turns of datamovers.
     MoverRuns = c"mover_runs",
-    /// Transmissions by a poster, or by the context that received a Read Request.
+    /// Turns on the spot: of a poster, at the start of the stream, or at the arrival of a Read
+    /// Request or Read Response.
     TxDirect = c"tx_direct",
-    /// Transmissions by the timer after a coalesced doorbell.
+    /// Turns of the timer after a coalesced doorbell.
     TxGathered = c"tx_gathered",
     /// Turns outside a datamover that a datamover had to continue or to begin.
     TxDelegated = c"tx_delegated",
     /// Times a queue pair began to wait for send space.
     TxPaused = c"tx_paused",
-    /// Times a queue pair resumed because there was send space.
+    /// Turns begun or asked of a datamover because there was send space.
     TxResumed = c"tx_resumed",
     /// Resumptions that could send nothing.
     TxResumedInVain = c"tx_resumed_in_vain",
