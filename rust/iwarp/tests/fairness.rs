@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deficit round robin: what queue pairs with messages of different sizes get of a mover.
+//! Deficit round robin: what queue pairs with messages of different sizes get of a datamover.
 
 use iwarp::qp::fairness::{
     Share,
@@ -106,7 +106,7 @@ fn nothing_is_saved_up() {
 #[test]
 fn who_sends_on_the_spot_gets_a_turn_when_the_others_had_theirs() {
     let mut share = Share::new();
-    // Three wait, and the mover has given ten turns.
+    // Three wait, and the datamover has given ten turns.
     assert_eq!(share.direct(10, 3, 1), QUANTUM as u32);
     share.charge(QUANTUM as usize - 100);
     assert_eq!(share.direct(11, 3, 1), 100);
@@ -118,7 +118,7 @@ fn who_sends_on_the_spot_gets_a_turn_when_the_others_had_theirs() {
 
 #[test]
 fn on_the_spot_is_no_more_than_by_turns() {
-    // One sends on the spot whenever it may, past two that a mover serves.
+    // One sends on the spot whenever it may, past two that a datamover serves.
     let mut movers = [Sender::new(1448), Sender::new(65_535)];
     let mut poster = Sender::new(3000);
     for n in 1..=1000u32 {

@@ -130,7 +130,7 @@ struct Shared {
     orq: (u8, u8),
     /// The one who waits for the poster of completions has been woken.
     woken: bool,
-    /// A release of memory is to be told to the mover; it was.
+    /// A release of memory is to be told to the datamover; it was.
     watched: bool,
     told: bool,
     /// The transmit context is in its slot.
@@ -142,7 +142,7 @@ struct Shared {
     /// Somebody is receiving, or nobody may any more.
     receiving: bool,
     rx_stopped: bool,
-    /// Entries on the mover's list.
+    /// Entries on the datamover's list.
     list: u8,
     /// Completions posted, and how many of them are successes.
     completed: u8,
@@ -200,7 +200,7 @@ enum At {
     RetirePost(After, u8, bool),
     AwaitPoster,
     AwaitWoken,
-    /// The mover.
+    /// The datamover.
     Idle,
     Take,
     TakeStore(u32),

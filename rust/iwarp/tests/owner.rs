@@ -30,7 +30,7 @@ struct Shared {
     requests: u8,
     space: bool,
     fenced: bool,
-    /// Entries on the mover's list.
+    /// Entries on the datamover's list.
     list: u8,
 }
 
@@ -51,7 +51,7 @@ enum At {
     Leave(Leave),
     LeaveStore(Leave, u32),
     RetestSpace,
-    /// The mover, waiting for its list.
+    /// The datamover, waiting for its list.
     Idle,
     Take,
     TakeStore(u32),

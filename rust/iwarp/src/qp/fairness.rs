@@ -3,12 +3,12 @@
 //! Whose turn it is to send: deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), in bytes
 //! of the stream.
 //!
-//! The queue pairs a mover works for take turns. A turn adds a quantum to what a queue pair may
+//! The queue pairs a datamover works for take turns. A turn adds a quantum to what a queue pair may
 //! send; what it sends beyond that, because FPDUs are not divided, is taken from its next turn. Who
-//! sends on the spot, without a mover, draws on the same account.
+//! sends on the spot, without a datamover, draws on the same account.
 //!
-//! The quantum is a tenant's. While other tenants wait for the mover, those of its queue pairs that
-//! do so divide it: who has more of them gets no more.
+//! The quantum is a tenant's. While other tenants wait for the datamover, those of its queue pairs
+//! that do so divide it: who has more of them gets no more.
 
 /// Bytes that a turn adds: a few messages of 64 KiB with their headers, so that not each of them
 /// ends in the midst of a turn.
@@ -19,7 +19,7 @@ pub const QUANTUM: i32 = 256 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     credit: i32,
-    /// Turns the mover had given when this one's last began.
+    /// Turns the datamover had given when this one's last began.
     seen: u32,
 }
 
@@ -32,9 +32,9 @@ impl Share {
         }
     }
 
-    /// A turn begins, given by a mover that has given `turns` so far; returns how many bytes may be
-    /// sent, 0 if the queue pair has still to make up for its last turn. The quantum is divided
-    /// among `sharers`, this one included.
+    /// A turn begins, given by a datamover that has given `turns` so far; returns how many bytes
+    /// may be sent, 0 if the queue pair has still to make up for its last turn. The quantum is
+    /// divided among `sharers`, this one included.
     ///
     /// What was left of earlier turns is lost, or who has little to send would save up for a flood.
     pub fn turn(&mut self, turns: u32, sharers: u32) -> u32 {

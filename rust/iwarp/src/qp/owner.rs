@@ -4,10 +4,10 @@
 //!
 //! TCP calls back into the driver from inside the driver's own send, so no spinlock can be held
 //! across it. Instead a queue pair has at most one owner at a time: the context that changed the
-//! word to `DIRECT` (who sends at once) or `RUNNING` (a datamover). Everybody else leaves
-//! a note, the `KICK` bit, and goes on. The functions are pure; the caller loads the word, applies
-//! one of them and tries to store the result by compare-and-exchange, again with the fresh value
-//! until it succeeds, and then does the action.
+//! word to `DIRECT` (who sends at once) or `RUNNING` (a datamover or a timer). Everybody else
+//! leaves a note, the `KICK` bit, and goes on. The functions are pure; the caller loads the word,
+//! applies one of them and tries to store the result by compare-and-exchange, again with the fresh
+//! value until it succeeds, and then does the action.
 //!
 //! The exchange must be a full barrier, and must be made even if the new value equals the old. For
 //! [`kick`] it orders "work published" before "word read"; for [`leave`] it orders "`KICK` cleared"
@@ -35,11 +35,11 @@ const STOP: u32 = 1 << 9;
 pub enum Phase {
     /// No owner, no work.
     Idle,
-    /// A poster is sending.
+    /// A context sends on the spot: a poster, a callback of TCP.
     Direct,
-    /// On a mover's list.
+    /// On a datamover's list, or left to the timer of a coalesced doorbell.
     Queued,
-    /// A mover is sending.
+    /// A datamover is sending, or that timer.
     Running,
     /// No owner: TCP has no space, or too little for a turn.
     PausedSpace,
@@ -77,7 +77,8 @@ pub enum Action {
     None,
     /// You are the owner now: send, then [`leave`].
     Run,
-    /// Put the queue pair on a mover's list, with a reference, and wake the mover.
+    /// Put the queue pair on a datamover's list, with a reference, and wake the datamover. Or start
+    /// the timer of a coalesced doorbell.
     Enqueue,
     /// You are still the owner: look for work again.
     Again,
@@ -85,7 +86,7 @@ pub enum Action {
     /// is some, kick with [`Wake::Space`].
     Released,
     /// The word is, or has just become, stopped. The owner that has given up wakes who waits for
-    /// it; a mover drops its reference.
+    /// it; a datamover drops its reference.
     Stopped,
     /// To [`stop`]: the owner will get to it; wait for it.
     Wait,
@@ -142,7 +143,7 @@ pub const fn kick(word: u32, wake: Wake, direct: bool) -> Step {
     }
 }
 
-/// A mover has taken the queue pair off its list.
+/// A datamover has taken the queue pair off its list, or the timer has fired.
 pub const fn take(word: u32) -> Step {
     match phase(word) {
         Phase::Queued => to(RUNNING, Action::Run),
@@ -195,7 +196,8 @@ pub const fn leave(word: u32, why: Leave) -> Step {
 }
 
 /// Ends all sending, for good. After [`Action::Wait`] the caller waits for the owner's
-/// [`Action::Stopped`]. Who is only on a mover's list is stopped at once: the list may be long.
+/// [`Action::Stopped`]. Who is only on a datamover's list is stopped at once: the list may be
+/// long.
 pub const fn stop(word: u32) -> Step {
     match word & PHASE {
         DIRECT | RUNNING => to(word | STOP, Action::Wait),

@@ -300,7 +300,7 @@ impl Sim {
         self.word = step.next;
         assert_eq!(step.action, Action::Stopped);
         assert_eq!(owner::phase(self.word), Phase::Stopped);
-        // A mover that has it on its list finds nothing to do.
+        // A datamover that has it on its list finds nothing to do.
         self.run(false);
     }
 
