@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Payload: the only code that moves the bytes of consumers.
+//! Scatter/gather lists: the payload of work requests.
 //!
-//! [`Sgl`] is a checked and resolved scatter/gather list with a cursor. Resolving keeps the pages
-//! of a region, but not its validity: each copy passes the region's gate again, so nothing is read
-//! or written through an invalidated STag. A message that is moved whole is not resolved first; it
-//! is checked and copied in one pass through the gate.
+//! [`Sgl`] is a checked and resolved scatter/gather list with a cursor. A list of one element can
+//! be the source of a peer's Read; what the peer writes goes through [`tpt`](crate::driver::tpt)
+//! directly. Resolving keeps the pages of a region, but not its validity: each copy passes the
+//! region's gate again, so nothing is read or written through an invalidated STag. A message that
+//! is moved whole is not resolved first; it is checked and copied in one pass through the gate.
 
 mod gather;
 mod scatter;

@@ -4,8 +4,9 @@
 //!
 //! A work request goes one way. The scheduler ([`sched`]) finds a CPU and a locked socket for the
 //! owner of the token. The owner asks the source ([`source`]) for messages, cuts them into FPDUs
-//! ([`message`], [`frame`]), hands those to TCP, and reports to [`completions`](super::completions)
-//! what TCP has accepted.
+//! ([`message`]), encodes those ([`frame`], [`encode`]), hands them to TCP ([`wire`]), and reports
+//! to [`completions`](super::completions) what TCP has accepted. [`by_ref`] decides which payload
+//! is not copied.
 //!
 //! The owner works in batches. It encodes FPDUs from as many messages as fit, each FPDU exactly one
 //! TCP segment long so that segmentation offload cuts between them, and hands them to TCP in one

@@ -2,9 +2,10 @@
 
 //! From a message to FPDUs: headers, sizes, pad, trailer, markers.
 //!
-//! Planning an FPDU changes nothing: [`TxMessage::fpdu`] says what comes next, the caller hands it
-//! to TCP, and then tells with [`TxMessage::commit`] and [`TxStream::sent`] that it went. So a stop
-//! for lack of space needs no undoing.
+//! Planning an FPDU changes nothing: [`TxMessage::fpdu`] says what comes next, the caller encodes
+//! it into its buffer, and then tells with [`TxMessage::commit`] and [`TxStream::sent`] that it is
+//! a part of the stream. So a stop for lack of room needs no undoing. When TCP takes the buffer is
+//! the caller's affair.
 
 use crate::{
     mem::stag::Stag,
@@ -147,7 +148,8 @@ impl TxStream {
         }
     }
 
-    /// Notes that `fpdu`, with the markers [`Self::marker_plan`] gave, has gone to TCP as a whole.
+    /// Notes that `fpdu`, with the markers [`Self::marker_plan`] gave, is encoded as a whole: the
+    /// stream goes on behind it.
     pub fn sent(&mut self, fpdu: &Fpdu) {
         if !self.markers {
             return;
@@ -252,7 +254,7 @@ impl<'a> TxMessage<'a> {
         }
     }
 
-    /// Notes that `fpdu`, the last one [`Self::fpdu`] gave, has been handed to TCP.
+    /// Notes that `fpdu`, the last one [`Self::fpdu`] gave, is encoded.
     pub fn commit(&mut self, fpdu: &Fpdu) {
         self.sent = self.sent.saturating_add(u32::from(fpdu.len));
         self.done = fpdu.last;
