@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sockets that the owner of the token may hold.
+//! The sockets that the owner of the token may hold. The formats on the wire are `iwarp::wire`.
 
 use crate::kapi::net::{
     LockedSock,
