@@ -11,6 +11,7 @@ use iwarp::{
     cm::{
         Action,
         Cause,
+        Count,
         Deadline,
         End,
         Endpoint,
@@ -286,6 +287,26 @@ fn total() {
     }
 }
 
+/// What has been counted, as `rdma statistic` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    timeouts: u32,
+    rejects: u32,
+    aborts: u32,
+    drain_timeouts: u32,
+}
+
+impl Counts {
+    fn add(&mut self, count: Count) {
+        *match count {
+            Count::Timeout => &mut self.timeouts,
+            Count::Reject => &mut self.rejects,
+            Count::Abort => &mut self.aborts,
+            Count::DrainTimeout => &mut self.drain_timeouts,
+        } += 1;
+    }
+}
+
 /// What the consumer has heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Heard {
@@ -328,6 +349,10 @@ struct World {
     refused: u32,
     evicted: bool,
     heard: Heard,
+    counts: Counts,
+    /// How the socket has ended: when the QP was left alone, or in the last step.
+    left: Option<End>,
+    end: Option<End>,
     begun: bool,
 }
 
@@ -364,6 +389,9 @@ impl World {
             refused: 0,
             evicted: false,
             heard: Heard::default(),
+            counts: Counts::default(),
+            left: None,
+            end: None,
             begun: false,
         }
     }
@@ -380,12 +408,15 @@ impl World {
         };
         let Step {
             note,
+            count,
             timer,
             action,
-            ..
         } = self.fsm.step(facts, input);
         if let Some(cause) = note {
             self.notes.note(cause);
+        }
+        if let Some(count) = count {
+            self.counts.add(count);
         }
         match timer {
             Timer::Keep => {}
@@ -413,6 +444,19 @@ impl World {
 
     /// Performs the pending action; the world for each of its outcomes.
     fn perform(mut self, action: Action) -> Vec<Self> {
+        self.act(action);
+        let outcomes = outcomes(action);
+        if outcomes.is_empty() {
+            return vec![self];
+        }
+        outcomes
+            .into_iter()
+            .filter_map(|input| self.outcome(input))
+            .collect()
+    }
+
+    /// What the pending action does, whatever comes of it.
+    fn act(&mut self, action: Action) {
         self.pending = None;
         assert_eq!(self.deadline, self.fsm.deadline());
         assert!(self.heard.last.is_none(), "{action:?} after the end");
@@ -453,24 +497,18 @@ impl World {
             Action::LeaveAlone(end) => {
                 assert!(self.paired && self.stream);
                 self.close(end);
+                self.left = Some(end);
                 self.quiet = true;
             }
             Action::BeginTerminate | Action::PushTerminate => assert!(self.quiet),
             Action::SendFin => assert!(self.quiet || !self.stream),
             Action::Finish { end, owed } => {
                 self.close(end);
+                self.end = Some(end);
                 self.finish(owed);
             }
             _ => {}
         }
-        let outcomes = outcomes(action);
-        if outcomes.is_empty() {
-            return vec![self];
-        }
-        outcomes
-            .into_iter()
-            .filter_map(|input| self.outcome(input))
-            .collect()
     }
 
     /// What `input`, the outcome of an action, has done to the world; `None` if it cannot be.
@@ -551,7 +589,24 @@ impl World {
         if heard.answered && !heard.established {
             assert_eq!(last, Last::Nothing);
         }
+        self.check_counts();
         self.heard.last = Some(last);
+    }
+
+    /// A connection fails once, and what it fails of is counted.
+    fn check_counts(&self) {
+        let cause = self.notes.cause();
+        let Counts {
+            timeouts,
+            rejects,
+            aborts,
+            drain_timeouts,
+        } = self.counts;
+        assert!(timeouts <= 1 && aborts + drain_timeouts <= 1, "{self:?}");
+        assert_eq!(rejects == 1, cause == Some(Cause::Rejected), "{self:?}");
+        if cause == Some(Cause::TimedOut) {
+            assert_eq!(timeouts, 1, "{self:?}");
+        }
     }
 
     /// All that can happen next.
@@ -709,6 +764,451 @@ fn every_order() {
         };
         assert_eq!(ends, wanted.iter().copied().collect(), "{side:?} {paired}");
         eprintln!("{side:?} {paired}: {} worlds", seen.len());
+    }
+}
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    /// TCP changes its state.
+    Becomes(Tcp),
+    Asked(Teardown<u8>),
+    /// Its deadline passes.
+    Late,
+    ListenerGone,
+    /// A call of the consumer or of the host, or the outcome of the pending action.
+    Told(Input<u8>),
+}
+
+use Happens::*;
+
+/// The steps up to where a connection is up, for each kind of endpoint. `rtr` if an RTR message is
+/// agreed.
+fn until_up(side: Side, paired: bool, rtr: bool) -> Vec<Happens> {
+    let (request, est) = negotiated(rtr);
+    let mut steps = vec![Told(Input::Begun(Ok(())))];
+    steps.extend(match (side, paired) {
+        (Side::Active, false) => vec![
+            Becomes(Tcp::Established),
+            Told(Input::RequestSent(Ok(()))),
+            Told(Input::Reply(Read::Whole(Reply::Accepted(est)))),
+            Told(Input::Started(Ok(()))),
+            Told(Input::Reported(Ok(()))),
+        ],
+        (Side::Active, true) => vec![
+            Becomes(Tcp::Established),
+            Told(Input::RequestSent(Ok(()))),
+            Told(Input::Reply(Read::Whole(Reply::Accepted(est)))),
+            Told(Input::Joined {
+                claimed: true,
+                result: Ok(()),
+            }),
+        ],
+        (Side::Passive, false) => vec![
+            Told(Input::Request(Read::Whole(request))),
+            Told(Input::Offered(Ok(()))),
+            Told(Input::Accept),
+            Told(Input::Answered(Ok(est))),
+        ],
+        (Side::Passive, true) => vec![
+            Told(Input::Request(Read::Whole(request))),
+            Told(Input::Met(Some(Ok(())))),
+        ],
+    });
+    steps
+}
+
+impl World {
+    /// What comes of `steps`.
+    fn after(mut self, steps: &[Happens]) -> Self {
+        for step in steps {
+            assert!(self.heard.last.is_none(), "{step:?} after the end");
+            self = match (*step, self.pending) {
+                (Becomes(tcp), _) => Self { tcp, ..self },
+                (Asked(how), _) => {
+                    self.notes.raise(how);
+                    self
+                }
+                (Late, _) => Self {
+                    expired: true,
+                    ..self
+                },
+                (ListenerGone, _) => Self {
+                    listening: false,
+                    ..self
+                },
+                (Told(input), None) => self.input(input),
+                (Told(input), Some(action)) => {
+                    let fits = |one: &Input<u8>| discriminant(one) == discriminant(&input);
+                    let outcomes = outcomes(action);
+                    assert!(outcomes.iter().any(fits), "{input:?} of {action:?}");
+                    self.act(action);
+                    self.outcome(input).unwrap()
+                }
+            };
+            if self.pending.is_none() {
+                self = self.input(Input::Look);
+            }
+            self = self.rested();
+        }
+        self
+    }
+
+    /// Performs what has no outcome to choose.
+    fn rested(mut self) -> Self {
+        while let Some(action) = self.pending {
+            match outcomes(action)[..] {
+                [] => self.act(action),
+                [Input::Look] => {
+                    self.act(action);
+                    self = self.input(Input::Look);
+                }
+                _ => break,
+            }
+        }
+        self
+    }
+}
+
+const NONE: Counts = Counts {
+    timeouts: 0,
+    rejects: 0,
+    aborts: 0,
+    drain_timeouts: 0,
+};
+const TIMEOUT: Counts = Counts {
+    timeouts: 1,
+    ..NONE
+};
+const REJECT: Counts = Counts { rejects: 1, ..NONE };
+const ABORT_COUNT: Counts = Counts { aborts: 1, ..NONE };
+const DRAIN_TIMEOUT: Counts = Counts {
+    drain_timeouts: 1,
+    ..NONE
+};
+
+/// A connection that does not come up: what a user sees of it in the counters, how its socket ends,
+/// and the status of the last event.
+#[test]
+fn failures_to_connect() {
+    let (active, passive) = (Side::Active, Side::Passive);
+    let (request, est) = negotiated(false);
+    let begun = Told(Input::Begun(Ok(())));
+    let connected = [begun, Becomes(Tcp::Established)];
+    let asked = [&connected[..], &[Told(Input::RequestSent(Ok(())))]].concat();
+    let read = Told(Input::Request(Read::Whole(request)));
+    let offered = [begun, read, Told(Input::Offered(Ok(())))];
+    let refused = [Told(Input::Reject), Told(Input::Refused(Ok(())))];
+    let refused = [&offered[..], &refused].concat();
+    let stranger = [begun, read, Told(Input::Met(None))];
+    let stranger = [&stranger[..], &[Told(Input::Refused(Ok(())))]].concat();
+    let reply = |read| Told(Input::Reply(read));
+    let rejected = reply(Read::Whole(Reply::Rejected(PeerDepth::default())));
+    let too_deep = reply(Read::Bad(MpaError::InsufficientIrd));
+    let terminated = [too_deep, Told(Input::TerminateSent(true))];
+    let terminated = [&asked[..], &terminated, &[Told(Input::FinSent(true))]].concat();
+
+    let (timed_out, protocol) = (Err(Cause::TimedOut), Err(Cause::Protocol));
+    let host = Err(Cause::Host(HOST));
+    type Row<'a> = (
+        (Side, bool),
+        &'a [Happens],
+        &'a [Happens],
+        (Counts, End),
+        Result<(), Cause<u8>>,
+    );
+    let pair = (active, true);
+    let rows: &[Row<'_>] = &[
+        // Before there is a request.
+        (
+            (active, false),
+            &[begun],
+            &[Late],
+            (TIMEOUT, End::Reset),
+            timed_out,
+        ),
+        (
+            (active, false),
+            &[begun],
+            &[Becomes(Tcp::Over), Told(Input::SocketError(HOST))],
+            (NONE, End::Reset),
+            host,
+        ),
+        (
+            (active, false),
+            &connected,
+            &[Told(Input::RequestSent(Err(HOST)))],
+            (NONE, End::Reset),
+            host,
+        ),
+        // The reply.
+        (
+            (active, false),
+            &asked,
+            &[Late, reply(Read::Pending)],
+            (TIMEOUT, End::Reset),
+            timed_out,
+        ),
+        (
+            (active, false),
+            &asked,
+            &[rejected],
+            (REJECT, End::Reset),
+            Err(Cause::Rejected),
+        ),
+        (
+            pair,
+            &asked,
+            &[rejected],
+            (REJECT, End::Reset),
+            Err(Cause::Rejected),
+        ),
+        (
+            (active, false),
+            &asked,
+            &[reply(Read::Bad(MpaError::Key))],
+            (NONE, End::Reset),
+            protocol,
+        ),
+        (
+            (active, false),
+            &asked,
+            &[reply(Read::End(HOST))],
+            (NONE, End::Reset),
+            host,
+        ),
+        (
+            (active, false),
+            &asked,
+            &[too_deep, Told(Input::TerminateSent(false))],
+            (NONE, End::Reset),
+            protocol,
+        ),
+        (
+            (active, false),
+            &terminated,
+            &[Becomes(Tcp::FinAcked)],
+            (NONE, End::Drained),
+            protocol,
+        ),
+        (
+            (active, false),
+            &terminated,
+            &[Late],
+            (DRAIN_TIMEOUT, End::Reset),
+            protocol,
+        ),
+        (
+            (active, false),
+            &asked,
+            &[
+                reply(Read::Whole(Reply::Accepted(est))),
+                Told(Input::Started(Err(HOST))),
+            ],
+            (NONE, End::Reset),
+            host,
+        ),
+        // The request.
+        (
+            (passive, false),
+            &[begun],
+            &[Late, Told(Input::Request(Read::Pending))],
+            (TIMEOUT, End::Reset),
+            timed_out,
+        ),
+        (
+            (passive, false),
+            &[begun],
+            &[Told(Input::Request(Read::Bad(MpaError::Key)))],
+            (NONE, End::Reset),
+            protocol,
+        ),
+        (
+            (passive, false),
+            &[begun, read],
+            &[Told(Input::Offered(Err(HOST))), ListenerGone],
+            (NONE, End::Reset),
+            Err(Cause::Aborted),
+        ),
+        // The answer.
+        (
+            (passive, false),
+            &offered,
+            &[Late],
+            (TIMEOUT, End::Reset),
+            timed_out,
+        ),
+        (
+            (passive, false),
+            &offered,
+            &[Becomes(Tcp::Over)],
+            (NONE, End::Reset),
+            Err(Cause::Reset),
+        ),
+        (
+            (passive, false),
+            &offered,
+            &[Told(Input::Accept), Told(Input::Answered(Err(HOST)))],
+            (NONE, End::Reset),
+            host,
+        ),
+        (
+            (passive, false),
+            &refused,
+            &[Becomes(Tcp::PeerClosed)],
+            (NONE, End::Fin),
+            Ok(()),
+        ),
+        (
+            (passive, false),
+            &refused,
+            &[Becomes(Tcp::Over)],
+            (NONE, End::Drained),
+            Ok(()),
+        ),
+        (
+            (passive, false),
+            &refused,
+            &[Late],
+            (DRAIN_TIMEOUT, End::Reset),
+            Ok(()),
+        ),
+        (
+            (passive, true),
+            &stranger,
+            &[Becomes(Tcp::PeerClosed)],
+            (NONE, End::Fin),
+            Ok(()),
+        ),
+    ];
+    for (at, ((side, paired), before, then, (counts, end), status)) in rows.iter().enumerate() {
+        let world = World::new(*side, *paired).after(before).after(then);
+        assert_eq!(world.end, Some(*end), "row {at}: {then:?}");
+        assert_eq!(world.counts, *counts, "row {at}: {then:?}");
+        assert_eq!(world.notes.status(), *status, "row {at}: {then:?}");
+    }
+}
+
+/// A connection that was up: what a user sees of its end in the counters, and how its socket ends.
+#[test]
+fn ends_of_streams() {
+    let quiesced = |how, unsent| Told(Input::Quiesced { how, unsent });
+    let settled = Told(Input::Settled {
+        late: false,
+        unread: false,
+    });
+    let (terminate, local, graceful) = (Teardown::Terminate, Teardown::Local, Teardown::Graceful);
+    let fin = Told(Input::FinSent(true));
+    let push = |pushed| Told(Input::Pushed(pushed));
+    let fin_acked = Becomes(Tcp::FinAcked);
+    let draining = [Asked(Teardown::Graceful), quiesced(graceful, true), fin];
+    let brief = [Asked(Teardown::Local), quiesced(local, true), fin];
+    let due = [Asked(Teardown::Terminate), quiesced(terminate, false)];
+    let pushing = [&due[..], &[Told(Input::TerminateReady(true))]].concat();
+    let terminated = [&pushing[..], &[push(Pushed::Sent), fin]].concat();
+    let abort = quiesced(Teardown::Abort(()), true);
+
+    let rows: &[(&[Happens], &[Happens], Counts, End)] = &[
+        // In order.
+        (
+            &[],
+            &[Asked(Teardown::Local), quiesced(local, false)],
+            NONE,
+            End::Fin,
+        ),
+        (&brief, &[fin_acked], NONE, End::Drained),
+        (&brief, &[Late], DRAIN_TIMEOUT, End::Reset),
+        (&draining, &[Becomes(Tcp::Over)], NONE, End::Drained),
+        (
+            &draining,
+            &[fin_acked, Told(Input::Unread(false)), Becomes(Tcp::Over)],
+            NONE,
+            End::Drained,
+        ),
+        // The peer's FIN is behind what nobody reads.
+        (
+            &draining,
+            &[fin_acked, Told(Input::Unread(true))],
+            NONE,
+            End::Drained,
+        ),
+        (&draining, &[Late], DRAIN_TIMEOUT, End::Reset),
+        // The peer closes.
+        (
+            &[Becomes(Tcp::PeerClosed), settled],
+            &[quiesced(local, false)],
+            NONE,
+            End::Fin,
+        ),
+        // A Terminate.
+        (&terminated, &[fin_acked], NONE, End::Drained),
+        (&terminated, &[Late], DRAIN_TIMEOUT, End::Reset),
+        (&pushing, &[push(Pushed::Lost)], ABORT_COUNT, End::Reset),
+        (
+            &pushing,
+            &[Late, push(Pushed::NoSpace)],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+        (
+            &pushing,
+            &[Late, push(Pushed::NoMemory)],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+        (
+            &due,
+            &[Told(Input::TerminateReady(false))],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+        // Lost, or given up.
+        (
+            &[Becomes(Tcp::Over), settled],
+            &[abort],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+        (
+            &[Asked(Teardown::Abort(ABORT))],
+            &[abort],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+    ];
+    for (side, paired) in KINDS {
+        for (at, (before, then, counts, end)) in rows.iter().enumerate() {
+            let leaves_alone = matches!(before, [Becomes(_), ..]);
+            if paired && leaves_alone {
+                continue;
+            }
+            let up = World::new(side, paired).after(&until_up(side, paired, false));
+            let world = up.after(before).after(then);
+            assert_eq!(world.end, Some(*end), "{side:?} row {at}: {then:?}");
+            assert_eq!(world.counts, *counts, "{side:?} row {at}: {then:?}");
+        }
+    }
+
+    // The RTR message does not come.
+    let steps = until_up(Side::Passive, false, true);
+    let world = World::new(Side::Passive, false).after(&steps);
+    let world = world.after(&[Late, abort]);
+    let counts = Counts {
+        timeouts: 1,
+        ..ABORT_COUNT
+    };
+    assert_eq!((world.counts, world.end), (counts, Some(End::Reset)));
+    assert_eq!(world.notes.status(), Err(Cause::TimedOut));
+
+    // A queue pair without a connection manager outlives its connection.
+    for (tcp, end) in [(Tcp::PeerClosed, End::Fin), (Tcp::Over, End::Reset)] {
+        for side in [Side::Active, Side::Passive] {
+            let up = World::new(side, true).after(&until_up(side, true, false));
+            let alone = up.after(&[Becomes(tcp), settled]);
+            assert_eq!((alone.left, alone.end), (Some(end), None));
+            let world = alone.after(&[Asked(Teardown::Local)]);
+            assert_eq!((world.counts, world.end), (NONE, Some(End::Drained)));
+        }
     }
 }
 
