@@ -344,6 +344,8 @@ struct World {
     rtr: bool,
     held: bool,
     quiet: bool,
+    /// TCP had bytes that were not acknowledged when the teardown began.
+    unsent: bool,
     claimed: bool,
     /// Offers the consumer has not taken.
     refused: u32,
@@ -385,6 +387,7 @@ impl World {
             rtr: false,
             held: false,
             quiet: false,
+            unsent: false,
             claimed: false,
             refused: 0,
             evicted: false,
@@ -526,6 +529,7 @@ impl World {
                 self.rtr = est.rtr != Rtr::None;
                 self.heard.established = true;
             }
+            Input::Quiesced { unsent, .. } => self.unsent = unsent,
             Input::Reported(Ok(())) => self.heard.connected = true,
             Input::Offered(Ok(())) => self.heard.request = true,
             Input::Offered(Err(_)) if self.refused == OFFERS => return None,
@@ -560,8 +564,17 @@ impl World {
     }
 
     fn close(&mut self, end: End) {
-        if end == End::Reset {
-            self.tcp = Tcp::Over;
+        match end {
+            End::Reset => self.tcp = Tcp::Over,
+            End::Fin => {
+                let fin_is_out = matches!(self.tcp, Tcp::Closing | Tcp::FinAcked);
+                assert!(!fin_is_out, "a second FIN: {self:?}");
+                assert!(!self.unsent, "a FIN behind bytes on their way: {self:?}");
+            }
+            End::Drained => {
+                let drained = matches!(self.tcp, Tcp::FinAcked | Tcp::Over);
+                assert!(drained || self.left.is_some(), "not drained: {self:?}");
+            }
         }
     }
 

@@ -557,9 +557,19 @@ impl End {
     /// The order is the driver's: an RST precedes the last event, a FIN follows it.
     fn finish(&mut self, net: &mut Net, end: SocketEnd, owed: Owed) {
         (self.stopped, self.stage) = (true, Stage::Closed);
-        self.tcp_at_end = Some(net.state(self.me));
-        if end == SocketEnd::Reset {
-            net.abort(self.me);
+        let tcp = net.state(self.me);
+        self.tcp_at_end = Some(tcp);
+        match end {
+            SocketEnd::Reset => net.abort(self.me),
+            SocketEnd::Fin => {
+                let fin_is_out = matches!(tcp, Tcp::Closing | Tcp::FinAcked);
+                assert!(!fin_is_out, "a second FIN");
+                assert!(!net.unacked(self.me), "a FIN behind bytes on their way");
+            }
+            SocketEnd::Drained => {
+                let drained = matches!(tcp, Tcp::FinAcked | Tcp::Over);
+                assert!(drained, "not drained: {tcp:?}");
+            }
         }
         self.step_qp(fsm::Event::Closed);
         self.qp = fsm::State::Error;
