@@ -15,6 +15,10 @@ use super::{
 };
 use iwarp::{
     cm::{
+        pair::{
+            Fit,
+            Hello, //
+        },
         Action,
         Cause,
         Deadline,
@@ -68,6 +72,8 @@ pub enum Errno {
     Reset,
     Refused,
     Invalid,
+    /// The backlog of the consumer is full.
+    Full,
 }
 
 /// What the consumer hears.
@@ -86,6 +92,17 @@ enum Handshake {
     Responder(Box<Responder>),
 }
 
+/// How an end of a pair, which has no connection manager, behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// What it says to the other end.
+    pub hello: Hello,
+    /// When its QP begins to wait for the other end.
+    pub ready_at: u64,
+    /// It has work requests that nobody answers when the connection is over.
+    pub posts_in_vain: bool,
+}
+
 /// Who gets what comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -98,6 +115,7 @@ enum Stage {
 pub struct End {
     pub me: usize,
     pub fsm: Endpoint,
+    pair: Option<Pair>,
     pub notes: Notes<Errno>,
     hs: Handshake,
     stage: Stage,
@@ -105,7 +123,13 @@ pub struct End {
     pub queued: bool,
     deadline: Option<u64>,
     again: Option<u64>,
+    /// Until when the consumer's backlog is full.
+    pub full_until: u64,
     pub events: Vec<Event>,
+    /// How the socket has ended under a QP that stays.
+    pub left: Option<SocketEnd>,
+    /// The attempt of a pair has failed, and there is to be another one.
+    pub retries: bool,
     /// State of TCP when the endpoint came to its end.
     pub tcp_at_end: Option<Tcp>,
     pub private: Vec<u8>,
@@ -126,7 +150,7 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(me: usize, config: Config, plan: &[Vec<u8>]) -> Self {
+    pub fn new(me: usize, config: Config, pair: Option<Pair>, plan: &[Vec<u8>]) -> Self {
         let (side, hs) = match me {
             0 => (
                 Side::Active,
@@ -139,17 +163,25 @@ impl End {
         };
         Self {
             me,
-            fsm: Endpoint::new(side, false),
+            fsm: Endpoint::new(side, pair.is_some()),
+            pair,
             notes: Notes::new(),
             hs,
             stage: Stage::Handshake,
             queued: false,
             deadline: None,
             again: None,
+            full_until: 0,
             events: Vec::new(),
+            left: None,
+            retries: false,
             tcp_at_end: None,
             private: Vec::new(),
-            qp: fsm::State::Idle,
+            // The program of a pair says when its QP is in RTS.
+            qp: match pair {
+                Some(_) => fsm::State::Rts,
+                None => fsm::State::Idle,
+            },
             tx: None,
             rx: None,
             held: false,
@@ -165,6 +197,10 @@ impl End {
 
     pub fn is_closed(&self) -> bool {
         self.fsm.state() == State::Closed
+    }
+
+    pub fn had_stream(&self) -> bool {
+        self.tx.is_some()
     }
 
     /// When the timer is due.
@@ -184,6 +220,12 @@ impl End {
         if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_closed() {
             panic!("an expired deadline does nothing: {:?}", self.fsm);
         }
+    }
+
+    /// The listener needs the place.
+    pub fn evict(&mut self, net: &mut Net, now: u64) {
+        let action = self.decide(net, now, Input::Evict);
+        self.run(net, now, action);
     }
 
     pub fn teardown(&mut self, how: Teardown<Errno>) {
@@ -271,7 +313,7 @@ impl End {
             expired: self.deadline.is_some_and(|deadline| deadline <= now),
             first_fpdu: self.first_fpdu,
             listening: true,
-            vain: false,
+            vain: self.notes.vain(),
         };
         let step = self.fsm.step(facts, input);
         if let Some(cause) = step.note {
@@ -310,7 +352,9 @@ impl End {
                     return Some(Input::RequestSent(Err(Errno::Invalid)));
                 };
                 let mut frame = [0; MAX_FRAME];
-                let len = machine.request(b"to B", &mut frame).unwrap();
+                let hello = self.pair.map(|pair| pair.hello.emit());
+                let private = hello.as_ref().map_or(&b"to B"[..], |hello| hello);
+                let len = machine.request(private, &mut frame).unwrap();
                 Input::RequestSent(self.send_frame(net, &frame[..len]))
             }
             Action::ReadError => Input::SocketError(Errno::Refused),
@@ -328,6 +372,23 @@ impl End {
                 self.events.push(Event::Connected);
                 Input::Reported(Ok(()))
             }
+            Action::Join(est) => self.join(net, &est),
+            Action::Meet => Input::Met(self.meet(net, now)),
+            Action::Refuse => {
+                let Handshake::Responder(machine) = &self.hs else {
+                    return Some(Input::Refused(Err(Errno::Invalid)));
+                };
+                let mut frame = [0; MAX_FRAME];
+                let len = machine.reject(&[], &mut frame).unwrap();
+                let sent = self.send_frame(net, &frame[..len]);
+                self.stage = Stage::Closed;
+                Input::Refused(sent)
+            }
+            Action::LeaveAlone(end) => {
+                self.leave_alone(net, end);
+                Input::Look
+            }
+            Action::Offer if now < self.full_until => Input::Offered(Err(Errno::Full)),
             Action::Offer => {
                 self.events.push(Event::Request);
                 Input::Offered(Ok(()))
@@ -365,8 +426,56 @@ impl End {
                 self.finish(net, end, owed);
                 return None;
             }
-            other => panic!("{other:?} on a connection of this kind"),
+            other => panic!("{other:?} is not for `perform`"),
         })
+    }
+
+    /// The connecting end of a pair: the other one has answered.
+    fn join(&mut self, net: &mut Net, est: &Established) -> Input<Errno> {
+        let (Some(pair), Some(theirs)) = (self.pair, Hello::parse(&self.private)) else {
+            panic!("accepted by a stranger");
+        };
+        assert_eq!(pair.hello.fits(&theirs), Fit::Yes);
+        self.start(est);
+        self.stage = Stage::Stream;
+        self.data_ready(net);
+        self.transmit(net);
+        Input::Joined {
+            claimed: true,
+            result: Ok(()),
+        }
+    }
+
+    /// The accepting end of a pair: lets the other one in, if the QP waits for it.
+    fn meet(&mut self, net: &mut Net, now: u64) -> Option<Result<(), Errno>> {
+        let pair = self.pair.filter(|pair| pair.ready_at <= now)?;
+        let theirs = Hello::parse(&self.private)?;
+        let (Fit::Yes, Handshake::Responder(machine)) = (pair.hello.fits(&theirs), &self.hs) else {
+            return None;
+        };
+        let mut frame = [0; MAX_FRAME];
+        let (len, est) = machine
+            .accept(4, 4, &pair.hello.emit(), &mut frame)
+            .unwrap();
+        self.start(&est);
+        let sent = self.send_frame(net, &frame[..len]);
+        if sent.is_ok() {
+            self.stage = Stage::Stream;
+            self.data_ready(net);
+        }
+        Some(sent)
+    }
+
+    fn leave_alone(&mut self, net: &mut Net, end: SocketEnd) {
+        (self.stopped, self.stage, self.left) = (true, Stage::Closed, Some(end));
+        match end {
+            SocketEnd::Reset => net.abort(self.me),
+            SocketEnd::Fin => net.shutdown(self.me),
+            SocketEnd::Drained => panic!("who has drained it?"),
+        }
+        if self.pair.is_some_and(|pair| pair.posts_in_vain) {
+            self.notes.send_in_vain();
+        }
     }
 
     fn send_frame(&self, net: &mut Net, frame: &[u8]) -> Result<(), Errno> {
@@ -424,7 +533,9 @@ impl End {
     /// The QP gets the stream.
     fn start(&mut self, est: &Established) {
         assert!(self.tx.is_none(), "two streams");
-        self.step_qp(fsm::Event::Established);
+        if self.pair.is_none() {
+            self.step_qp(fsm::Event::Established);
+        }
         let mut tx = TxStream::new(est.net.crc, est.net.tx_markers);
         let expected = match est.rtr {
             Rtr::Expect(set) => set,
@@ -568,7 +679,7 @@ impl End {
             }
             SocketEnd::Drained => {
                 let drained = matches!(tcp, Tcp::FinAcked | Tcp::Over);
-                assert!(drained, "not drained: {tcp:?}");
+                assert!(drained || self.left.is_some(), "not drained: {tcp:?}");
             }
         }
         self.step_qp(fsm::Event::Closed);
@@ -578,7 +689,7 @@ impl End {
             Owed::Nothing => {}
             Owed::Reply => self.events.push(Event::Failed(status)),
             Owed::Close => self.events.push(Event::Close(status)),
-            Owed::Retry => panic!("not a pair"),
+            Owed::Retry => self.retries = true,
         }
         if end == SocketEnd::Fin {
             net.shutdown(self.me);

@@ -17,11 +17,14 @@ use common::Rng;
 use end::{
     End,
     Errno,
-    Event, //
+    Event,
+    Pair, //
 };
 use iwarp::{
     cm::{
+        pair::Hello,
         Cause,
+        End as SocketEnd,
         State,
         Tcp,
         Teardown, //
@@ -65,6 +68,13 @@ struct Script {
     stall: Option<(usize, usize, u64)>,
     /// After so many moves an end is told to end.
     ended: Option<(usize, usize, Teardown<Errno>)>,
+    /// For how long the backlog of B's consumer is full.
+    full_until: u64,
+    /// After so many moves B's listener needs the place.
+    evicted: Option<usize>,
+    /// The QPs are a pair without a connection manager: B's waits after so many milliseconds.
+    ready_at: Option<u64>,
+    posts_in_vain: bool,
     /// Order and sizes are drawn.
     seed: Option<u64>,
 }
@@ -97,10 +107,48 @@ impl Script {
             reset: None,
             stall: None,
             ended: None,
+            full_until: 0,
+            evicted: None,
+            ready_at: None,
+            posts_in_vain: false,
             seed: None,
         }
     }
+
+    /// A pair whose accepting end waits after `ready_at` milliseconds.
+    fn pair(ready_at: u64) -> Self {
+        let mut script = Self::new();
+        script.ready_at = Some(ready_at);
+        for config in &mut script.configs {
+            config.rtr = RtrSet::ALL;
+        }
+        script.finale = Finale::Destroy;
+        script
+    }
+
+    /// An end of this script, new.
+    fn end(&self, side: usize) -> End {
+        let hello = |qpn, peer_qpn, rq_psn, sq_psn| Hello {
+            qpn,
+            peer_qpn,
+            rq_psn,
+            sq_psn: Some(sq_psn),
+            nonce: 7,
+        };
+        let hellos = [hello(3, 9, 100, 200), hello(9, 3, 200, 100)];
+        let pair = self.ready_at.map(|ready_at| Pair {
+            hello: hellos[side],
+            ready_at,
+            posts_in_vain: self.posts_in_vain,
+        });
+        let mut end = End::new(side, self.configs[side], pair, &self.messages[side]);
+        end.full_until = self.full_until;
+        end
+    }
 }
+
+/// Pause before a pair tries again.
+const PAUSE: u64 = 100;
 
 struct World<'a> {
     script: &'a Script,
@@ -110,8 +158,13 @@ struct World<'a> {
     moves: usize,
     rng: Option<Rng>,
     answer_at: Option<u64>,
+    /// When a pair tries again, and how often it has.
+    retry_at: Option<u64>,
+    retries: usize,
     stalled_until: [u64; 2],
     closing: bool,
+    /// Ends that would stay have been told to end.
+    told: bool,
     was_cut: [bool; 2],
     was_reset: bool,
 }
@@ -124,6 +177,8 @@ enum Move {
     Answer,
     Close,
     End,
+    Evict,
+    Retry,
     /// Behind a cut.
     GoOn(usize),
 }
@@ -131,7 +186,7 @@ enum Move {
 impl<'a> World<'a> {
     fn new(script: &'a Script) -> Self {
         let mut net = Net::new();
-        let mut a = End::new(0, script.configs[0], &script.messages[0]);
+        let mut a = script.end(0);
         a.begin(&mut net, 0);
         Self {
             script,
@@ -141,8 +196,11 @@ impl<'a> World<'a> {
             moves: 0,
             rng: script.seed.map(Rng::new),
             answer_at: None,
+            retry_at: None,
+            retries: 0,
             stalled_until: [0; 2],
             closing: false,
+            told: false,
             was_cut: [false; 2],
             was_reset: false,
         }
@@ -201,6 +259,12 @@ impl<'a> World<'a> {
         }) {
             return vec![Move::End];
         }
+        if self.script.evicted == Some(self.moves) && self.ends[1].is_some() && !self.is_closed(1) {
+            return vec![Move::Evict];
+        }
+        if self.retry_at.is_some_and(|at| at <= self.now) {
+            moves.push(Move::Retry);
+        }
         if moves.is_empty() {
             for side in [0, 1] {
                 let held = self.script.cut[side].is_some() && !self.was_cut[side];
@@ -256,14 +320,42 @@ impl<'a> World<'a> {
                     }
                 }
             }
+            Move::Evict => {
+                if let Some(end) = &mut self.ends[1] {
+                    end.evict(&mut self.net, self.now);
+                    let state = end.fsm.state();
+                    let embryo = matches!(state, State::AwaitRequest | State::Offering);
+                    assert!(!embryo, "it does not make room");
+                }
+            }
+            Move::Retry => {
+                self.retry_at = None;
+                self.retries += 1;
+                self.net = Net::new();
+                let mut a = self.script.end(0);
+                a.begin(&mut self.net, self.now);
+                self.ends = [Some(a), None];
+            }
             Move::GoOn(side) => self.was_cut[side] = true,
         }
+        self.plan_retry();
         let asked = |end: &End| end.fsm.state() == State::Offered;
         let answered = |end: &End| end.events.len() > 1;
         if let (Some(end), None) = (&self.ends[1], self.answer_at) {
             if asked(end) && !answered(end) && self.script.accept.is_some() {
                 self.answer_at = Some(self.now + self.script.think);
             }
+        }
+    }
+
+    /// The attempt of a pair has failed. There is another one, unless B's QP has had its stream: it
+    /// does not wait any more, and A's gives up.
+    fn plan_retry(&mut self) {
+        let [Some(a), b] = &mut self.ends else { return };
+        let free = b.as_ref().is_none_or(|b| b.is_closed() && !b.had_stream());
+        if a.retries && free {
+            a.retries = false;
+            self.retry_at = Some(self.now + PAUSE);
         }
     }
 
@@ -274,8 +366,7 @@ impl<'a> World<'a> {
             None => most,
         };
         if self.net.deliver(side, max) {
-            let (config, plan) = (self.script.configs[1], &self.script.messages[1]);
-            let mut end = End::new(1, config, plan);
+            let mut end = self.script.end(1);
             end.begin(&mut self.net, self.now);
             self.ends[1] = Some(end);
         }
@@ -311,6 +402,7 @@ impl<'a> World<'a> {
         timers
             .chain(stalls.filter(later))
             .chain(self.answer_at.filter(later))
+            .chain(self.retry_at.filter(later))
             .min()
     }
 
@@ -324,7 +416,6 @@ impl<'a> World<'a> {
     }
 
     fn run(mut self) -> Self {
-        let mut told = false;
         for _ in 0..20_000 {
             let moves = self.moves();
             if moves.is_empty() {
@@ -335,8 +426,8 @@ impl<'a> World<'a> {
                 if [0, 1].into_iter().all(|side| self.is_closed(side)) {
                     return self;
                 }
-                assert!(!told, "ends that do not end: {:?}", self.states());
-                told = true;
+                assert!(!self.told, "ends that do not end: {:?}", self.states());
+                self.told = true;
                 for end in self.ends.iter_mut().flatten() {
                     end.teardown(Teardown::Local);
                 }
@@ -366,11 +457,14 @@ impl<'a> World<'a> {
     fn check(&self) {
         let script = self.script;
         match self.events(0) {
+            [] if script.ready_at.is_some() => {}
             [Event::Failed(Some(_))] | [Event::Connected, Event::Close(_)] => {}
             other => panic!("{other:?} {script:?}"),
         }
         match self.events(1) {
-            [] | [Event::Request] | [Event::Request, Event::Established, Event::Close(_)] => {}
+            [] => {}
+            [Event::Request] | [Event::Request, Event::Established, Event::Close(_)]
+                if script.ready_at.is_none() => {}
             other => panic!("{other:?} {script:?}"),
         }
         if self.events(0).contains(&Event::Connected) {
@@ -611,6 +705,114 @@ fn silent_responder() {
     assert_eq!(world.ends[0].as_ref().map(|end| end.got.len()), Some(0));
     let timed_out = Event::Close(Some(Cause::TimedOut));
     assert_eq!(world.events(1).last(), Some(&timed_out));
+}
+
+/// A consumer whose backlog is full for a while gets the request when there is room.
+#[test]
+fn full_backlog() {
+    for full_until in [1, 50, 70, 400, 9_000] {
+        let script = Script {
+            full_until,
+            ..Script::new()
+        };
+        World::new(&script).run().check_all_well();
+    }
+    let script = Script {
+        full_until: u64::MAX,
+        ..Script::new()
+    };
+    let world = run(&script);
+    assert!(matches!(world.events(0), [Event::Failed(_)]));
+    assert_eq!(world.events(1), []);
+}
+
+/// The place of a connection is needed, after every move: one that the consumer knows of stays.
+#[test]
+fn evicted_at_any_time() {
+    for full_until in [0, 400] {
+        let script = Script {
+            full_until,
+            ..Script::new()
+        };
+        let moves = World::new(&script).run().moves;
+        for at in 0..moves {
+            let script = Script {
+                evicted: Some(at),
+                ..script.clone()
+            };
+            let world = run(&script);
+            match world.events(1) {
+                [] => assert!(matches!(world.events(0), [Event::Failed(_)])),
+                _ => world.check_all_well(),
+            }
+        }
+    }
+}
+
+/// A pair without a connection manager: one end connects until the QP of the other one waits. No
+/// consumer hears of it.
+#[test]
+fn pairs() {
+    for ready_at in [0, 1, 250, 5_000] {
+        for closer in [0, 1] {
+            let script = Script {
+                closer,
+                ..Script::pair(ready_at)
+            };
+            let world = run(&script);
+            assert_eq!(world.retries as u64, ready_at.div_ceil(PAUSE));
+            for side in [0, 1] {
+                let end = world.ends[side].as_ref().unwrap();
+                assert_eq!(end.got, script.messages[1 - side], "{script:?}");
+                assert!(!end.retries, "it has had its peer: {script:?}");
+                // The QP whose peer goes stays as it is.
+                let left = (side != closer).then_some(SocketEnd::Fin);
+                assert_eq!(end.left, left, "{script:?}");
+            }
+        }
+    }
+}
+
+/// A QP of a pair that goes on sending learns that its peer is gone.
+#[test]
+fn pair_in_vain() {
+    for posts_in_vain in [false, true] {
+        let script = Script {
+            posts_in_vain,
+            ..Script::pair(0)
+        };
+        let world = run(&script);
+        assert_eq!(world.told, !posts_in_vain);
+    }
+}
+
+/// The connection of a pair is lost behind every byte, and an end is told to end after every move.
+#[test]
+fn pair_lost_at_any_time() {
+    let script = Script::pair(0);
+    let world = run(&script);
+    for dir in [0, 1] {
+        for at in 1..=world.bytes()[dir] {
+            for victim in [0, 1] {
+                let script = Script {
+                    reset: Some((dir, at, victim)),
+                    ..script.clone()
+                };
+                run(&script);
+            }
+        }
+    }
+    for at in 0..world.moves {
+        for side in [0, 1] {
+            for how in [Teardown::Local, Teardown::Abort(Errno::Invalid)] {
+                let script = Script {
+                    ended: Some((at, side, how)),
+                    ..script.clone()
+                };
+                run(&script);
+            }
+        }
+    }
 }
 
 /// All of it at once, drawn.
