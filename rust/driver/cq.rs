@@ -208,7 +208,7 @@ impl Entries {
 }
 
 impl UserCq {
-    /// Posts a completion; whether the consumer has to be notified. `None` if there is no room.
+    /// Posts a completion. Returns whether to notify the consumer, or `None` if there is no room.
     #[inline]
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
         if self.ring.flags(self.put) != 0 {
@@ -242,7 +242,7 @@ impl UserCq {
 }
 
 impl KernelCq {
-    /// Posts a completion; whether the consumer has to be notified. `None` if there is no room.
+    /// Posts a completion. Returns whether to notify the consumer, or `None` if there is no room.
     #[inline]
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
         let wc = Wc {

@@ -19,7 +19,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The files of one device; dropping them waits for readers.
+/// The files of one device. Dropping them waits for readers.
 pub(crate) struct Files {
     _qps: Pin<KBox<File<Arc<ObjTable<QpObj>>>>>,
     _tpt: Pin<KBox<File<Arc<Tpt>>>>,

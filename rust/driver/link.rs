@@ -88,9 +88,8 @@ impl NetdevEvents for Events {
         if event == AddrEvent::Removed {
             dev.check_addrs();
         }
-        // GIDs from 1 on are the addresses, so the core has to read the table again. It looks at
-        // the network device then; so this is left for later if the device is down and perhaps
-        // about to go.
+        // The GIDs from 1 on are the addresses, so the core has to read the table again. That reads
+        // the network device, so it waits while the device is down and perhaps about to go.
         if ndev.is_up() {
             dev.port_event(PortEvent::GidChange);
         }

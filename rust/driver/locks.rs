@@ -118,9 +118,9 @@ ranks! {
     Pair = c"siw_pair", HardIrq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
-    /// The QP that a datamover is to run, and its CPU.
+    /// The QP that a datamover is to serve, and its CPU.
     Mover = c"siw_mover", HardIrq;
-    /// The QP whose doorbell a timer answers.
+    /// The QP whose coalesced doorbell a timer serves.
     Later = c"siw_later", Softirq;
     /// The QP that waits for memory to be released. TCP may release it with locks of its own held.
     Releases = c"siw_releases", HardIrq;

@@ -62,7 +62,7 @@ use kernel::{
     }, //
 };
 
-/// The version that is shown as that of the firmware.
+/// The version, reported as the firmware's.
 pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
 
 pub(crate) use self::{
@@ -135,7 +135,7 @@ impl Shared {
     /// Generates an STag, whose index may be in use. Any context.
     pub(crate) fn draw_stag(&self) -> Stag {
         loop {
-            // One number in 256 has no tag.
+            // One number in 256 gives no STag.
             if let Some(stag) = self.stags.nth(self.stags_made.fetch_add(1, Relaxed)) {
                 return stag;
             }
@@ -148,8 +148,8 @@ impl Shared {
     }
 }
 
-/// Waits for all queued work before the queues go: the last user of a queue must not be one of its
-/// own items.
+/// Waits for all queued work before the work queues go, because the last user of a queue must not
+/// be one of its own items.
 struct Quiesce(Arc<Shared>);
 
 impl Drop for Quiesce {

@@ -115,7 +115,7 @@ pub(crate) fn modify(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
     Ok(())
 }
 
-/// `query_srq`. A limit is 0 after it was reached.
+/// `query_srq`. The limit is 0 after it was reached.
 pub(crate) fn query(srq: &SrqObj) -> SrqAttr {
     SrqAttr {
         max_wr: srq.size,

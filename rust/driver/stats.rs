@@ -66,7 +66,8 @@ counters! {
     ConnectFailures = c"connect_failures",
     /// Connection requests rejected, by either side.
     Rejects = c"rejects",
-    /// Connections of strangers in place of the peer of a queue pair without a connection manager.
+    /// Connections refused because they are not from the peer of a queue pair without a connection
+    /// manager.
     PairRefused = c"pair_refused",
     /// Handshakes that timed out.
     Timeouts = c"timeouts",

@@ -19,7 +19,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// The driver's part of a user context. The core lists the mapped rings.
+/// The driver's part of a user context. The core keeps the list of mapped rings.
 pub(crate) struct Ucontext {
     counted: Counted,
 }

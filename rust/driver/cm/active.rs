@@ -49,11 +49,11 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// `iw_connect`: starts a connection. What comes of it is told by CONNECT_REPLY, unless this fails.
+/// `iw_connect`: starts a connection. Unless this fails, CONNECT_REPLY reports the outcome.
 pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
     let qp = find_qp(dev, &id, param.qpn)?;
-    // The remote port may be mapped by iwpmd; the local one is never: TCP of the host is used.
+    // iwpmd may map the remote port. It never maps the local one, because the host's TCP is used.
     let (local, remote) = (id.local_addr()?, id.m_remote_addr()?);
     if local.family() != remote.family() {
         return Err(EINVAL);
@@ -98,10 +98,11 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         ep.dev.stats.inc(Counter::ActiveConnects);
         inner.cm_id = Some(id);
     }
-    // After a failure the core hears it from us and must hear nothing else; the QP stays as it is.
+    // After a failure the core gets the error from this call and must get no event. The QP stays as
+    // it is.
     ep.report(&mut inner, Input::Begun(result));
     if result.is_err() {
-        // Whoever has told the QP to end meanwhile has left the flush to its connection.
+        // A context that ended the QP meanwhile has left the flush to its connection.
         if let Some(qp) = ep.qp.as_ref().filter(|qp| qp.phase() >= Phase::Terminating) {
             qp.abandon();
         }
@@ -124,7 +125,7 @@ impl Endpoint {
         sent
     }
 
-    /// Reads what has come of the MPA reply.
+    /// Reads what has arrived of the MPA reply.
     pub(super) fn read_reply(&self, inner: &mut Inner) -> Read<Reply, Error> {
         match &mut inner.hs {
             Handshake::Initiator(machine, _) => mpa_io::read(&self.sock, &mut **machine),
@@ -132,8 +133,8 @@ impl Endpoint {
         }
     }
 
-    /// The peer's reply does not do. Where it agreed to a stream, it learns of that in a Terminate
-    /// (RFC 6581 9.1, 9.2). Returns whether TCP has it.
+    /// Refuses a stream, because the peer's reply is not acceptable. A peer that agreed to the
+    /// stream gets a Terminate (RFC 6581 9.1, 9.2). Returns whether TCP has taken it.
     #[inline(never)] // An FPDU is made on the stack.
     pub(super) fn refuse_stream(&self, inner: &Inner, code: TermCode) -> bool {
         let Handshake::Initiator(machine, _) = &inner.hs else {
@@ -168,14 +169,14 @@ impl Endpoint {
     /// Reports to the core that the connection has not come up.
     pub(super) fn report_failed(&self, id: &CmId<Siw>, hs: &Handshake, e: Error) {
         self.dev.stats.inc(Counter::ConnectFailures);
-        // The reason a peer gives for its refusal is in the private data.
+        // A peer gives the reason for its refusal in the private data.
         let refused = match hs {
             Handshake::Initiator(machine, _) if e == errno::econnrefused() => {
                 shown(machine.private_data())
             }
             _ => &[],
         };
-        // Without memory to copy the private data the core must still be told.
+        // The core must get the event even if there is no memory to copy the private data.
         if tell_refused(id, e, refused).is_err() {
             let _ = tell_refused(id, e, &[]);
         }

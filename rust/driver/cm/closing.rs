@@ -2,14 +2,13 @@
 
 //! The end of a connection.
 //!
-//! The order matters (it is what makes a flush mean something): receiving stops, transmitting
-//! stops, a Terminate that is due goes out, the connection is drained for a bounded time or reset,
-//! the QP goes to ERROR, its work requests are flushed, and only then the core is told. So once the
-//! first flush completion is seen no byte of the stream is given to IP any more, and none is
-//! placed: an orphan socket that goes on retransmitting would let old Writes reach the peer after
-//! the application has started over on another connection.
+//! The order gives a flush its meaning: reception stops, transmission stops, a Terminate that is
+//! due is sent, the connection is drained for a bounded time or reset, the QP goes to ERROR, its
+//! work requests are flushed, and then the core gets its event. So after the first flush completion
+//! no byte of the stream is given to IP, and none is placed. Otherwise an orphaned socket could
+//! retransmit old Writes after the application has started over on another connection.
 //!
-//! What of this the peer can hold up is a state of the endpoint, with a deadline.
+//! Each step that the peer can delay is a state of the endpoint, with a deadline.
 
 use super::{
     super::qp::end::terminate::Progress,
@@ -61,8 +60,8 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Ends the connection and waits until it is over: the QP is flushed and the core has been
-    /// told. Sleeps, for a second and a half at most.
+    /// Ends the connection and waits until the QP is flushed and the core has its event. Sleeps,
+    /// for 1.5 s at most.
     pub(crate) fn teardown_sync(self: &Arc<Self>) {
         self.request_teardown(Teardown::Local);
         self.wait_closed();
@@ -77,14 +76,15 @@ impl Endpoint {
         self.notes.lock().status().map_err(errno)
     }
 
-    /// Reports to the QP's state machine. What it would have us do is done in any case.
+    /// Gives `event` to the QP's state machine. The result is ignored, because the teardown does
+    /// everything that it could ask for.
     pub(super) fn step_qp(&self, event: Event) {
         if let Some(qp) = self.qp.as_ref() {
             let _ = qp.step(event);
         }
     }
 
-    /// When it returns the QP neither places nor sends anything.
+    /// Stops the QP: after this it neither places nor sends anything.
     pub(super) fn quiesce(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.stop_rx();
@@ -102,7 +102,7 @@ impl Endpoint {
         }
     }
 
-    /// Puts the Terminate that is due behind what was being sent; returns whether there is one.
+    /// Queues the Terminate that is due behind the data being sent. Returns whether there is one.
     pub(super) fn begin_terminate(&self) -> bool {
         let begun = self.qp.as_ref().is_some_and(|qp| qp.begin_terminate());
         if begun {
@@ -111,7 +111,7 @@ impl Endpoint {
         begun
     }
 
-    /// Gives TCP what it takes of the Terminate, and of what goes before it.
+    /// Gives TCP as much as it takes of the Terminate and of the data before it.
     pub(super) fn push_terminate(&self) -> Pushed {
         let Some(qp) = self.qp.as_ref() else {
             return Pushed::Lost;
@@ -124,13 +124,13 @@ impl Endpoint {
         }
     }
 
-    /// Sends our FIN. What the peer still sends nobody takes.
+    /// Sends our FIN. What the peer still sends is not read.
     pub(super) fn send_fin(&self) -> bool {
         self.set_stage(Stage::Closed);
         self.sock.shutdown(Shutdown::Send).is_ok()
     }
 
-    /// The last act, from any state: after it the endpoint is only memory.
+    /// The last step, from any state. Afterwards the endpoint is only memory.
     pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, end: End, owed: Owed) {
         self.quiesce();
         self.end_socket(inner, end);
@@ -143,8 +143,8 @@ impl Endpoint {
         // The core's reference goes only after the last upcall.
         inner.cm_id = None;
         if let End::Fin = end {
-            // Not before: the peer may answer it with its next connection request, and the core is
-            // to hear of this end first.
+            // The FIN comes last: the peer may answer it with its next connection request, and the
+            // core must hear of this end first.
             let _ = self.sock.shutdown(Shutdown::Send);
         }
         self.trace(Step::Closed, &self.status());
@@ -162,7 +162,8 @@ impl Endpoint {
         self.leave_listener(inner);
     }
 
-    /// Takes the endpoint off the books; whoever waits for its end goes on.
+    /// Removes the endpoint from its QP and from the device's table, and wakes those that wait for
+    /// its end.
     pub(super) fn retire(&self) {
         if let Some(qp) = self.qp.as_ref() {
             let link = qp.link.lock().take();
@@ -172,7 +173,7 @@ impl Endpoint {
         self.closed.complete_all();
     }
 
-    /// Reports that the connection is no more.
+    /// Reports the end of the connection.
     fn report_end(&self, inner: &mut Inner, owed: Owed) {
         let hs = core::mem::replace(&mut inner.hs, Handshake::None);
         let pair = inner.pair.take();

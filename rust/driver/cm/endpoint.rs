@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The endpoint: one TCP connection, what happens to its socket, and the execution of what
+//! The endpoint: one TCP connection, the callbacks of its socket, and the execution of what
 //! `iwarp::cm::Endpoint` decides.
 //!
-//! Lock ranks are in `driver/locks.rs`; in `notes` nothing else is taken. Socket callbacks take
-//! neither `inner` nor anything that sleeps.
+//! `driver/locks.rs` lists the lock ranks. No lock is taken under `notes`. Socket callbacks take
+//! neither `inner` nor any other lock that sleeps.
 
 use super::{
     super::{
@@ -84,9 +84,9 @@ use kernel::{
 pub(super) enum Handshake {
     /// Not begun, or over.
     None,
-    /// Ours is the request, kept until TCP is connected.
+    /// This side sends the request, which is kept until TCP is connected.
     Initiator(KBox<Initiator>, KVec<u8>),
-    /// Ours is the reply.
+    /// This side sends the reply.
     Responder(KBox<Responder>),
 }
 
@@ -95,13 +95,13 @@ pub(super) struct Inner {
     pub(super) fsm: cm::Endpoint,
     pub(super) hs: Handshake,
     pub(super) cm_id: Option<CmId<Siw>>,
-    /// Where the connection came in, until it is offered.
+    /// The listener that accepted the connection, until the request is offered.
     pub(super) listener: Option<Arc<Listener>>,
-    /// Whose attempt this is, until it has succeeded or failed.
+    /// The pair that makes this attempt, until it has succeeded or failed.
     pub(super) pair: Option<Arc<Pair>>,
     /// IRD and ORD for the next upcall.
     pub(super) depth: (u8, u8),
-    /// Jiffies at which the state has lasted too long.
+    /// When the state has lasted too long, in jiffies.
     deadline: Option<Jiffies>,
 }
 
@@ -136,12 +136,12 @@ pub(super) enum Stage {
 #[pin_data]
 pub(crate) struct Endpoint {
     pub(super) id: usize,
-    /// Number of the listener it came in through; 0 on the active side.
+    /// Number of the listener that accepted it; 0 on the active side.
     pub(super) origin: usize,
     pub(super) dev: DeviceRef,
     pub(super) sock: Arc<Socket>,
-    /// Holds the QP until the endpoint is freed. The other direction, `Qp::link`, is cut when it is
-    /// closed.
+    /// Holds the QP until the endpoint is freed. The reference back, `Qp::link`, is dropped when
+    /// the connection is closed.
     pub(super) qp: SetOnce<QpRef>,
     stage: Atomic<u32>,
     first_fpdu: Atomic<bool>,
@@ -180,13 +180,13 @@ impl WorkItem<1> for Endpoint {
     }
 }
 
-/// What the socket holds: the callbacks need a counted reference to queue the endpoint.
+/// The socket's hold on the endpoint. The callbacks need a counted reference to queue it.
 struct Hook(Arc<Endpoint>);
 
 impl SocketEvents for Hook {
     fn data_ready(&self, sk: &mut RxSock<'_>) {
         match self.0.stage() {
-            // After the stream: the peer goes on sending, so there may be no orderly end.
+            // In `Closed`, a peer that goes on sending may rule out an orderly end.
             Stage::Handshake | Stage::Closed => self.0.wake(),
             Stage::Stream => {
                 if let Some(qp) = self.0.qp.as_ref() {
@@ -211,8 +211,8 @@ impl SocketEvents for Hook {
     }
 
     fn state_change(&self, sk: &SockView) {
-        // The error is for the status of the CLOSE upcall; whoever calls into the socket next may
-        // take it away. What happens after our FIN is no reason any more.
+        // The error is kept for the status of the CLOSE upcall, because the next call into the
+        // socket may clear it. An error after our FIN is not the cause of the end.
         if let (TcpState::Close, Some(e), true) =
             (sk.state(), sk.error(), self.0.stage() != Stage::Closed)
         {
@@ -257,8 +257,8 @@ impl Endpoint {
 
     /// Enters the endpoint in the device's table and takes over the socket's callbacks.
     ///
-    /// With `inner` locked by the caller: whoever finds it there, to end it, has to wait until it
-    /// is set up.
+    /// The caller holds `inner`: a context that finds the endpoint in the table, to end it, has to
+    /// wait until it is set up.
     pub(super) fn open(self: &Arc<Self>) -> Result {
         self.dev.endpoints.insert(self)?;
         self.sock.attach(Arc::new(Hook(self.clone()), GFP_KERNEL)?)
@@ -271,12 +271,12 @@ impl Endpoint {
 
     /// Queues a [`Self::step`]. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
-        // If it is queued already, that run will see what there is to see; the caller's reference
-        // is not the one given back.
+        // If it is queued already, that run sees the news, and `enqueue` returns the clone, which
+        // is dropped.
         let _ = self.dev.shared.cm.enqueue::<_, 0>(self.clone());
     }
 
-    /// Tells that the responder has received its first good FPDU. Any context.
+    /// Notes that the responder has received its first good FPDU. Any context.
     pub(crate) fn first_fpdu(self: &Arc<Self>) {
         self.first_fpdu.store(true, Release);
         self.wake();
@@ -298,12 +298,12 @@ impl Endpoint {
     /// Sets the deadline to `ms` from now.
     fn arm(self: &Arc<Self>, inner: &mut Inner, ms: Msecs) {
         let delay = msecs_to_jiffies(ms);
-        // Set before the timer is: when the timer fires the deadline has passed.
+        // The deadline is set before the timer, so it has passed when the timer fires.
         inner.deadline = Some(context::jiffies().wrapping_add(delay));
         self.dev.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
     }
 
-    /// Has the connection looked at again in `ms`, or at its deadline if that comes first.
+    /// Runs a step in `ms`, or at the deadline if that comes first.
     fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
         let left = |deadline: Jiffies| deadline.wrapping_sub(context::jiffies());
         let delay = inner.deadline.map_or(Jiffies::MAX, left);
@@ -323,7 +323,7 @@ impl Endpoint {
             .is_some_and(|deadline| context::jiffies().wrapping_sub(deadline) <= Jiffies::MAX / 2)
     }
 
-    /// The connection now.
+    /// The present state of the connection.
     fn facts(&self, inner: &Inner) -> Facts {
         let notes = *self.notes.lock();
         Facts {
@@ -348,16 +348,16 @@ impl Endpoint {
         self.run(&mut self.inner.lock(), Action::Look);
     }
 
-    /// A connection that is not up has to make room: what has come of the request by now decides.
-    /// May sleep, but not for the network.
+    /// Makes room for another connection, unless the request is complete by now. May sleep, but not
+    /// for the network.
     pub(super) fn evict(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let action = self.decide(&mut inner, Input::Evict);
         self.run(&mut inner, action);
     }
 
-    /// Gives the machine an outcome from outside of [`Self::step`]. What there is to look at is
-    /// left to the work queue.
+    /// Gives the machine an outcome from outside [`Self::step`]. If the machine asks for another
+    /// look, the work queue takes it.
     pub(super) fn report(self: &Arc<Self>, inner: &mut Inner, input: Input<Error>) {
         match self.decide(inner, input) {
             Action::Look => self.wake(),
@@ -365,7 +365,7 @@ impl Endpoint {
         }
     }
 
-    /// One step of the machine: all of it except the action.
+    /// One step of the machine, without performing the action that it returns.
     pub(super) fn decide(self: &Arc<Self>, inner: &mut Inner, input: Input<Error>) -> Action {
         let facts = self.facts(inner);
         let step = inner.fsm.step(facts, input);
@@ -395,7 +395,7 @@ impl Endpoint {
         }
     }
 
-    /// Performs one action; the outcome, if the machine waits for it.
+    /// Performs one action. Returns the outcome if the machine waits for it.
     fn perform(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Input<Error>> {
         Some(match action {
             // The answer is made in `accept`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listening, and the first steps of what comes in.
+//! Listeners, and the admission of incoming connections.
 
 use super::{
     super::{
@@ -60,14 +60,14 @@ use kernel::{
     }, //
 };
 
-/// Connections of one listener that may be without a complete request at a time, in all and of one
-/// host: a peer that connects and says nothing costs us an endpoint for [`Deadline::Request`]. One
-/// more takes the place of the oldest of its host, or of all: nobody waits behind silent ones.
+/// The most connections of one listener without a complete request, in all and from one host. A
+/// peer that connects and sends nothing occupies an endpoint for [`Deadline::Request`]. A
+/// connection beyond the limit replaces the oldest one of its host, or of all, so silent peers do
+/// not block others.
 const MAX_EMBRYOS: usize = 2048;
 const MAX_OF_HOST: usize = 1024;
 
-/// The first port that any program may bind: those below are for who has the right
-/// (`CAP_NET_BIND_SERVICE`).
+/// The first port that any program may bind. Those below it take `CAP_NET_BIND_SERVICE`.
 pub(super) const FIRST_FREE_PORT: u16 = 1024;
 
 /// A listening socket.
@@ -75,9 +75,10 @@ pub(super) const FIRST_FREE_PORT: u16 = 1024;
 pub(crate) struct Listener {
     id: usize,
     dev: DeviceRef,
-    /// Who is told of connections; without it they are for QPs that wait, see `super::pair`.
+    /// The identifier whose owner gets the connections. Without one they are for waiting QPs, see
+    /// `super::pair`.
     cm_id: Option<CmId<Siw>>,
-    /// For those: the addresses, as GIDs, that they wait for, one for each.
+    /// The addresses of the peers that those QPs wait for, as GIDs: one entry for each QP.
     #[pin]
     expected: Mutex<KVec<[u8; 16]>>,
     /// Set right after creation; the socket's callback needs the listener first.
@@ -114,10 +115,10 @@ pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
     let addr = id.local_addr()?;
     let opts = ListenOpts {
         backlog,
-        // The core listens once on every device of a wildcard id: each takes what comes in through
-        // its own interface.
+        // For a wildcard id the core listens on every device. Each one accepts what comes in
+        // through its own interface.
         ifindex: addr.is_any().then(|| dev.netdev.ifindex()),
-        // The core sets it for every IPv4 id, where it would hide the socket.
+        // The core sets `afonly` for every IPv4 id, where `v6only` would hide the socket.
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
@@ -163,13 +164,13 @@ fn listen(
     let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL)?;
     let sock = net::Listener::new(&net, addr, opts, hook)?;
     listener.sock.populate(sock);
-    // Connections may have come before the socket was in its place.
+    // Connections may have come in before `sock` was set.
     listener.wake();
     Ok(listener)
 }
 
-/// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those the
-/// core knows of stay.
+/// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those
+/// that the core knows stay.
 pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
     listener.open.store(false, Release);
     if let Some(sock) = listener.sock.as_ref() {
@@ -189,23 +190,23 @@ impl Listener {
         self.open.load(Acquire)
     }
 
-    /// Lets connections from that address in, once more. Sleeps.
+    /// Adds one QP that waits for a connection from `peer`. Sleeps.
     pub(super) fn expect_from(&self, peer: [u8; 16]) -> Result {
         Ok(self.expected.lock().push(peer, GFP_KERNEL)?)
     }
 
-    /// Takes that back; returns whether nobody is expected any more. Sleeps.
+    /// Removes one QP that waits for `peer`. Returns whether none is left, for any peer. Sleeps.
     pub(super) fn forget(&self, peer: &[u8; 16]) -> bool {
         let mut expected = self.expected.lock();
         if let Some(at) = expected.iter().position(|one| one == peer) {
-            // It is in there, so there is nothing to fail.
+            // The index is valid, so this cannot fail.
             let _ = expected.remove(at);
         }
         expected.is_empty()
     }
 
-    /// Whether a connection for a pair may come from there: a host that one waits for, and a port
-    /// that programs without rights do not get.
+    /// Whether a connection from `peer` may be for a pair: the host is one that a QP waits for, and
+    /// the port is one that unprivileged programs cannot bind.
     fn expects(&self, peer: &SockAddr) -> bool {
         peer.port() < FIRST_FREE_PORT && self.expected.lock().contains(&unmapped(*peer).to_gid())
     }
@@ -221,12 +222,13 @@ impl Listener {
         while self.is_open() {
             let admitted = match sock.accept() {
                 Ok(None) => return,
-                // A child that cannot be taken in is closed by dropping it.
+                // A child that cannot be admitted is closed when it is dropped.
                 Ok(Some(child)) => self.admit(child),
                 Err(e) => Err(e),
             };
             if admitted.is_err() {
-                // For lack of memory, most likely. There may be more connections waiting.
+                // Most likely memory is short. More connections may be waiting, so this tries
+                // again.
                 let delay = msecs_to_jiffies(Deadline::Retry.ms());
                 self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
                 return;
@@ -242,12 +244,13 @@ impl Listener {
             child.abort(errno::econnrefused());
             return Ok(());
         }
-        // The binding of a wildcard listener is inherited; the stream shall be able to follow a
-        // route to another interface. A link-local address has no route without its own.
+        // The child of a wildcard listener inherits the binding to the interface. Without it, the
+        // stream can follow a route through another interface. A link-local address has no route
+        // without its interface.
         if !matches!(child.local_addr()?, SockAddr::V6 { scope, .. } if scope != 0) {
             child.bind_to_device(0)?;
         }
-        // It may be gone already.
+        // The connection may be gone already.
         let Ok(peer) = child.peer_addr() else {
             return Ok(());
         };
@@ -273,14 +276,15 @@ impl Listener {
     }
 }
 
-/// The connections without a complete request, by their numbers, which are in the order of their
-/// age, and the host of each.
+/// The connections without a complete request, and the host of each. The keys are the numbers of
+/// the endpoints, so the oldest connection is the first.
 struct Embryos {
     tree: RBTree<usize, Host>,
     count: usize,
 }
 
-/// What one peer has, and not one for each connection: an address, or for IPv6 the network.
+/// The part of an address that a peer cannot vary at will: all of an IPv4 address, the network of
+/// an IPv6 address.
 type Host = [u8; 8];
 
 fn host(addr: &SockAddr) -> Host {
@@ -303,7 +307,7 @@ impl Embryos {
         }
     }
 
-    /// Enters one, and gives the one that has to go for it.
+    /// Adds a connection. Returns the one that has to make room for it, if any.
     fn enter(&mut self, node: RBTreeNode<usize, Host>, host: Host) -> Option<usize> {
         let of_host = || self.tree.iter().filter(|(_, other)| **other == host);
         let oldest = if self.count >= MAX_OF_HOST && of_host().count() >= MAX_OF_HOST {
@@ -330,7 +334,7 @@ impl Embryos {
 }
 
 impl Endpoint {
-    /// The connection is the listener's no more: it has its request complete, or is gone.
+    /// Takes the connection from its listener, because its request is complete or it is gone.
     pub(super) fn leave_listener(&self, inner: &mut Inner) {
         if let Some(listener) = inner.listener.take() {
             listener.embryos.lock().leave(self.id);
@@ -338,8 +342,8 @@ impl Endpoint {
     }
 }
 
-/// An IPv4 peer of an IPv6 socket, under its IPv4 address: that is the one the core finds a device
-/// for.
+/// The IPv4 address behind an IPv4-mapped one of an IPv6 socket: for that one the core finds a
+/// device.
 pub(super) fn unmapped(addr: SockAddr) -> SockAddr {
     match addr {
         SockAddr::V6 {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection management: what stands behind the core's iw_cm operations.
+//! Connection management: the implementation of the core's iw_cm operations.
 //!
-//! An [`Endpoint`] is one TCP connection, from the SYN to the last upcall. All that happens to it
-//! happens in [`Endpoint::step`], one at a time under its mutex: socket callbacks, timers and
-//! requests from other contexts only leave a note and queue the endpoint on the CM workqueue. The
-//! step looks at the socket and at the notes anew, so a wake-up too many does no harm and none can
-//! be lost. Endpoints do not wait for each other, and none waits for the network.
+//! An [`Endpoint`] is one TCP connection, from the SYN to the last upcall. [`Endpoint::step`] does
+//! all the work on it, under the endpoint's mutex. Socket callbacks, timers and requests from other
+//! contexts only leave a note and queue the endpoint on the CM work queue. Each step reads the
+//! socket and the notes again, so a spurious wake-up is harmless and none is lost. An endpoint
+//! waits neither for another endpoint nor for the network.
 //!
-//! What happens is decided by a pure machine, [`iwarp::cm::Endpoint`]: the states, and when each of
-//! them ends. [`Endpoint::step`] tells it what it sees, performs the actions that it asks for, and
-//! tells it the outcome.
+//! A pure state machine, [`iwarp::cm::Endpoint`], makes the decisions. [`Endpoint::step`] gives it
+//! the facts, performs the actions that it asks for, and reports their outcome.
 //!
-//! QPs that connect without a connection manager use the same endpoints: [`pair`].
+//! QPs that connect without a connection manager use the same endpoints, see [`pair`].
+//! iwcm (`core/iwcm.c`) answers a breach of its contract with `BUG()`:
 //!
-//! Contract with iwcm (`core/iwcm.c`), which answers a breach with `BUG()`: an active id gets
-//! exactly one CONNECT_REPLY, and CLOSE only after one without error; a passive id gets ESTABLISHED
-//! once, from within `accept`, and CLOSE after that; nothing is sent for an id whose `connect` or
-//! `accept` failed. What is due is in [`iwarp::cm::Owed`]. DISCONNECT is never sent: CLOSE follows
-//! at once anyhow.
+//! - An active id gets exactly one CONNECT_REPLY, and CLOSE only after one without error.
+//! - A passive id gets ESTABLISHED once, from within `accept`, and CLOSE after that.
+//! - An id whose `connect` or `accept` failed gets no event.
+//!
+//! [`iwarp::cm::Owed`] holds what is due. DISCONNECT is never sent, because CLOSE follows at once.
 
 pub(crate) mod endpoint;
 pub(crate) mod listener;
@@ -69,13 +69,13 @@ pub(crate) use self::{
     }, //
 };
 
-/// How a connection has to end.
+/// How a connection is to end.
 pub(crate) type Teardown = iwarp::cm::Teardown<Error>;
 
-/// Largest IRD and ORD, the ones of the C driver.
+/// The largest IRD and ORD. The C driver has the same.
 pub(crate) const MAX_DEPTH: u16 = 128;
 
-/// A read depth the application asks for.
+/// Checks a read depth that the application asks for.
 fn depth(asked: u32) -> Result<u16> {
     u16::try_from(asked)
         .ok()
@@ -115,7 +115,7 @@ impl Endpoints {
         })
     }
 
-    /// A number no endpoint or listener of this device has had.
+    /// A number that no endpoint or listener of this device has had.
     fn next_id(&self) -> usize {
         self.next.fetch_add(1, Relaxed)
     }
@@ -145,7 +145,7 @@ impl Endpoints {
         self.map.lock().tree.values().next().cloned()
     }
 
-    /// Lets all connections `listener` has not passed on yet see that it is gone.
+    /// Wakes the connections that `listener` has not passed on, because it is gone.
     fn wake_children(&self, listener: usize) {
         let map = self.map.lock();
         for ep in map.tree.values().filter(|ep| ep.origin == listener) {
@@ -153,12 +153,12 @@ impl Endpoints {
         }
     }
 
-    /// Lets in new connections, after [`Self::abort_all`].
+    /// Admits new connections again, after [`Self::abort_all`].
     pub(crate) fn admit(&self) {
         self.map.lock().refuse = false;
     }
 
-    /// Starts to abort all connections, and lets in no new ones. Does not wait.
+    /// Starts to abort all connections, and admits no new ones. Does not wait.
     pub(crate) fn abort_all(&self) {
         let mut map = self.map.lock();
         map.refuse = true;
@@ -187,7 +187,7 @@ impl Endpoints {
     }
 }
 
-/// Steps the tracepoint `connect` shows; `include/trace/siw.h` names them.
+/// The steps that the tracepoint `connect` shows. `include/trace/siw.h` names them.
 #[derive(Clone, Copy)]
 enum Step {
     /// Active side: TCP connection begun.
@@ -202,7 +202,7 @@ enum Step {
     Up = 5,
     /// Teardown begun.
     Teardown = 6,
-    /// All over.
+    /// /// Connection over.
     Closed = 7,
 }
 

@@ -42,7 +42,7 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// How a handshake on `dev` begins, with these read depths wanted.
+/// The configuration of a handshake on `dev` that asks for these read depths.
 pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
     let params = *dev.params.lock();
     Config {
@@ -62,7 +62,7 @@ pub(super) fn responder(dev: &Device) -> Responder {
     Responder::new(config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE))
 }
 
-/// A machine that takes the peer's frame.
+/// A machine that reads the peer's frame.
 pub(super) trait Machine {
     type Frame;
     fn need(&self) -> usize;
@@ -93,8 +93,8 @@ impl Machine for Responder {
     }
 }
 
-/// Reads what is there of the peer's frame, and no byte more: an FPDU may stand right behind it in
-/// the same segment (RFC 5044 7.1.3).
+/// Reads what has arrived of the peer's frame, and no byte beyond it: an FPDU may follow in the
+/// same segment (RFC 5044 7.1.3).
 #[inline(never)]
 pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Read<M::Frame, Error> {
     let mut buf = [0u8; MAX_FRAME];
@@ -117,8 +117,8 @@ pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Read<M::Frame,
     }
 }
 
-/// Sends a frame as a whole. It is the first thing on a new connection, so there is room for it
-/// unless memory is short.
+/// Sends a whole frame. It is the first data on a new connection, so there is space for it unless
+/// memory is short.
 pub(super) fn send(sock: &mut LockedSock<'_>, frame: &[u8]) -> Result {
     if sock.send_bytes(frame)? == frame.len() {
         Ok(())

@@ -49,7 +49,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The endpoint of a request, if its connection is still there.
+/// The endpoint of a request, if its connection still exists.
 fn find(dev: &DeviceRef, number: usize) -> Result<Arc<Endpoint>> {
     dev.endpoints.get(number).ok_or_else(errno::econnreset)
 }
@@ -90,14 +90,15 @@ pub(crate) fn reject(dev: &DeviceRef, number: usize, pdata: &[u8]) -> Result {
 }
 
 impl Endpoint {
-    /// Reads what has come of the MPA request.
+    /// Reads what has arrived of the MPA request.
     pub(super) fn read_request(&self, inner: &mut Inner) -> Read<Request, Error> {
         let Handshake::Responder(machine) = &mut inner.hs else {
             return Read::End(EINVAL);
         };
         let read = mpa_io::read(&self.sock, &mut **machine);
         if let Read::Whole(request) = &read {
-            // Seen from the peer, as the C driver tells it: what it serves is what we may ask for.
+            // The core gets the depths of the peer, as from the C driver: the peer's IRD is our
+            // ORD.
             inner.depth = (to_event(request.ord), to_event(request.ird));
         }
         read
@@ -172,13 +173,13 @@ impl Endpoint {
             .map_err(|_| EINVAL)?;
         self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
         let (ird, ord) = (to_event(est.ird), to_event(est.ord));
-        // First the QP, which keeps silent until it hears from the peer, then the reply, so that
-        // little can fail once the peer thinks we are up.
+        // The QP starts before the reply is sent, so that little can fail once the peer takes the
+        // connection for established. It transmits nothing until it hears from the peer.
         self.start_stream(inner, &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))?;
-            // Also if the peer's RTR is still to come: till then nothing is sent (RFC 6581 5), but
-            // the core would let the application accept or reject once more, and take our
-            // ESTABLISHED amiss. The event is queued before anything completes.
+            // ESTABLISHED does not wait for the peer's RTR. Nothing is sent until then (RFC 6581
+            // 5), but the core would let the application accept or reject once more, and would then
+            // not accept ESTABLISHED. The event is queued before anything completes.
             id.upcall(CmEvent::Established { ird, ord })
         })?;
         inner.hs = Handshake::None;

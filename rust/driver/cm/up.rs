@@ -44,17 +44,18 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A peer that is silent while the connection is idle is found dead after 20 s: probes after 10 s,
-/// every 2 s, 5 of them.
+/// Keepalive of an idle connection: the first probe after 10 s, then one every 2 s. After 5 probes,
+/// at 20 s, the peer counts as dead.
 const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
-/// The same while data is in flight, where TCP sends no probes.
+/// The same time-out while data is in flight, when TCP sends no probes.
 const USER_TIMEOUT_MS: u32 = 20_000;
 
-/// The queue pair of that number, if it is the caller's to connect.
+/// The queue pair `qpn`, if the caller may connect it.
 ///
-/// The core takes the number from a program and does not ask whose it is. A program may name what
-/// it has made itself; a kernel consumer runs in a thread of the kernel, or (as in a `mount`) in a
-/// program's system call, and then it has tied the queue pair to `id`.
+/// The core takes the number from a program and does not check who owns the queue pair. A program
+/// may connect only queue pairs that it has created itself. A kernel consumer runs in a kernel
+/// thread, or in a program's system call (such as `mount`); in the latter case it has tied the
+/// queue pair to `id`.
 pub(super) fn find_qp(dev: &Device, id: &CmId<Siw>, qpn: u32) -> Result<QpRef> {
     let qp = dev.qps.get(qpn).ok_or(EINVAL)?;
     let allowed = context::in_kthread()
@@ -66,11 +67,12 @@ pub(super) fn find_qp(dev: &Device, id: &CmId<Siw>, qpn: u32) -> Result<QpRef> {
 }
 
 impl Endpoint {
-    /// Makes this the connection of `qp`, which has come to `latest` at the most.
+    /// Makes this the connection of `qp`, whose phase must not be past `latest`.
     pub(super) fn bind_qp(self: &Arc<Self>, qp: QpRef, latest: Phase) -> Result {
         {
             let mut link = qp.link.lock();
-            // `destroy_qp` leaves Idle before it looks at the link, so it cannot miss us.
+            // `destroy_qp` leaves Idle before it looks at the link, so it cannot miss this
+            // endpoint.
             if link.is_some() || qp.phase() > latest {
                 return Err(EINVAL);
             }
@@ -80,8 +82,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the QP the connection: it receives, and it transmits if it need not wait for the
-    /// peer's first FPDU. `tell` lets the peer send, if it could not before.
+    /// Gives the connection to the QP, which then receives, and transmits unless it has to wait for
+    /// the peer's first FPDU. `tell` sends the reply, if any, that lets the peer send.
     #[inline(never)] // The contexts of the QP are made on the stack.
     pub(super) fn start_stream(
         self: &Arc<Self>,
@@ -91,7 +93,7 @@ impl Endpoint {
     ) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         if !inner.fsm.is_paired() {
-            // Else the program says when it is in RTS.
+            // The QP of a pair enters RTS when its program says so.
             qp.step(Event::Established)?;
         }
         let (idle, interval, count) = KEEPALIVE;
@@ -112,7 +114,7 @@ impl Endpoint {
             Ok(())
         })?;
         self.trace(Step::Up, &Ok(()));
-        // What was there already.
+        // Takes what arrived before the QP had the stream.
         self.sock.run_data_ready();
         if !est.hold_tx {
             qp.end_hold();
@@ -120,15 +122,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The QP need not be silent any more.
+    /// Lets the QP transmit.
     pub(super) fn end_hold(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.end_hold();
         }
     }
 
-    /// Has the QP take what has come, unless a datamover is doing that: then [`Self::received`]
-    /// tells. If `late` it is done here.
+    /// Makes the QP receive what has arrived. If a datamover is doing that, [`Self::received`]
+    /// wakes the endpoint afterwards. If `late`, this context receives instead of the datamover.
     pub(super) fn settle(&self, late: bool) -> Input<Error> {
         if let (true, Some(qp)) = (late, self.qp.as_ref()) {
             qp.receive_here();
@@ -140,19 +142,19 @@ impl Endpoint {
         }
     }
 
-    /// A datamover has received the rest of what was too much at once. Any context.
+    /// A datamover has finished a deferred reception. Any context.
     pub(crate) fn received(self: &Arc<Self>) {
         if self.sock.state() != TcpState::Established {
             self.wake();
         }
     }
 
-    /// Whether there are bytes of the peer that nobody has taken.
+    /// Whether the socket holds unread bytes of the peer.
     pub(super) fn unread(&self) -> bool {
         self.sock.peek(&mut [0]).is_ok_and(|n| n > 0)
     }
 
-    /// The stream is over: `event` is for the QP, `how` for the connection.
+    /// Ends the stream. `event` is for the QP, `how` for the connection.
     pub(super) fn end_stream(&self, event: Event, how: Teardown) {
         // Before a consumer can see that the QP is dead.
         if let Some(qp) = self.qp.as_ref() {
@@ -162,14 +164,14 @@ impl Endpoint {
         self.notes.lock().ask(how);
     }
 
-    /// The QP has something to send, and no peer any more. Any context.
+    /// The QP has something to send, but its peer is gone. Any context.
     pub(crate) fn in_vain(self: &Arc<Self>) {
         self.notes.lock().send_in_vain();
         self.wake();
     }
 
-    /// Closes the socket of a QP that was connected without a connection manager and does not care
-    /// as long as it has nothing to send, see `super::pair`.
+    /// Closes the socket of a QP that was connected without a connection manager. The QP stays as
+    /// it is until it has something to send, see `super::pair`.
     pub(super) fn leave_alone(self: &Arc<Self>, inner: &mut Inner, end: End) {
         let Some(qp) = self.qp.as_ref() else { return };
         qp.peer_gone();
@@ -179,7 +181,7 @@ impl Endpoint {
             let _ = self.sock.shutdown(Shutdown::Send);
         }
         qp.advance(Phase::PeerGone);
-        // Somebody who has posted before that has found nobody to care for it.
+        // Work requests posted before the phase changed have not been noticed.
         if qp.is_busy() {
             self.in_vain();
         }

@@ -43,7 +43,7 @@ impl Accounts {
         self.open.iter_mut().find(|account| account.id == id)
     }
 
-    /// Books the counts of the queue pair on its counter, or on the device.
+    /// Moves the counts of the queue pair to its counter, or to the device.
     fn settle(&mut self, dev: &Stats, qp: &QpObj) {
         let counts = qp.stats.take();
         match self.get(qp.account.load(Relaxed)) {
@@ -85,7 +85,8 @@ impl Device {
         let id = match id {
             Some(id) => accounts.get(id).ok_or(EINVAL)?.id,
             None => {
-                // 0 is no number. Numbers are not reused soon, which would confuse readers.
+                // 0 means no counter. A number is not reused soon, because that would confuse
+                // readers.
                 let id = accounts.last.checked_add(1).ok_or(ENOSPC)?;
                 let account = Account {
                     id,
@@ -113,14 +114,14 @@ impl Device {
         self.accounts.lock().open.retain(|account| account.id != id);
     }
 
-    /// Removes a queue pair from the table, and books its counts. May sleep.
+    /// Removes a queue pair from the table, and moves its counts. May sleep.
     pub(crate) fn forget_qp(&self, qp: &QpObj) {
         let mut accounts = self.accounts.lock();
         accounts.settle(&self.stats, qp);
         drop(self.qps.remove(qp.qp_num()));
     }
 
-    /// Books the counts of a removed queue pair since. May sleep.
+    /// Moves what a queue pair has counted since it was removed. May sleep.
     pub(crate) fn settle_qp(&self, qp: &QpObj) {
         self.accounts.lock().settle(&self.stats, qp);
     }

@@ -171,7 +171,8 @@ impl Device {
         Ok(())
     }
 
-    /// Ends the device: waits for readers of its debugfs files and for the end of its connections.
+    /// Ends the device: waits for the readers of its debugfs files and for the end of its
+    /// connections.
     pub(crate) fn gone(self: &Arc<Self>) {
         wq::cancel_delayed_sync(self);
         // The files go first, because the core has released the name already.
@@ -184,7 +185,7 @@ impl Device {
     /// enters it in `qps`.
     pub(crate) fn next_qpn(&self) -> Option<u32> {
         const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
-        // Queue pairs are fewer than numbers.
+        // There are fewer queue pairs than numbers, so one of these is unused.
         for _ in 0..=limits::QP {
             let qpn = limits::QPN_FIRST + self.next_qp.fetch_add(1, Relaxed) % NUMBERS;
             if self.qps.get(qpn).is_none() {
@@ -201,8 +202,8 @@ impl Device {
         }
     }
 
-    /// Ends connections of an address that the network device has lost, after a grace period. Any
-    /// context.
+    /// Ends the connections of an address that the network device has lost, after a grace period.
+    /// Any context.
     ///
     /// TCP survives if the address comes back, also on another interface. Otherwise packets find no
     /// route, and nothing reports that before TCP's time-out.

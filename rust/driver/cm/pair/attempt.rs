@@ -99,13 +99,13 @@ impl Pair {
             let from = self.local.with_port(self.dev.doors.next_port(attempt));
             match sock.bind(&from) {
                 Ok(()) => {}
-                // Somebody listens there.
+                // A socket is listening at that port.
                 Err(e) if e == errno::eaddrinuse() => continue,
                 Err(e) => return Err(e),
             }
             match sock.connect(&self.remote) {
                 Ok(_) => return Ok(sock),
-                // There is such a connection, or was a moment ago.
+                // Such a connection exists, or did a moment ago.
                 Err(e) if e == errno::eaddrnotavail() => result = Err(e),
                 Err(e) => return Err(e),
             }
@@ -113,7 +113,8 @@ impl Pair {
         result
     }
 
-    /// The request to the peer, which is made when TCP is connected: we may know more by then.
+    /// Sends the request. It is made only when TCP is connected, because our PSN may be known by
+    /// then.
     pub(in super::super) fn send_request(&self, sock: &Socket, machine: &Initiator) -> Result {
         let hello = self.wait.lock().hello;
         let mut frame = [0; MAX_FRAME];

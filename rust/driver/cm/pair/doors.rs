@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ports of pairs: the listeners of those that are waited for, and where the others call from.
+//! The ports of pairs: the listeners of the accepting ends, and the source ports of the connecting
+//! ends.
 
 use super::super::{
     super::DeviceRef,
@@ -25,13 +26,13 @@ use kernel::{
     }, //
 };
 
-/// Ports tried to call from, before a pause.
+/// Source ports that are tried before a pause.
 pub(super) const ATTEMPTS: usize = 16;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// The listeners of a device's pairs, one for an address, and the ports they call from.
+/// The listeners of a device's pairs, one for each address, and the source ports.
 #[pin_data]
 pub(crate) struct Doors {
     port: Atomic<u32>,
@@ -45,7 +46,7 @@ struct Opened {
 }
 
 impl Doors {
-    /// None yet.
+    /// No listeners.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             port: Atomic::new(0),
@@ -53,9 +54,10 @@ impl Doors {
         })
     }
 
-    /// A privileged port to call from, each in its turn: the last one may not be free yet.
+    /// The next privileged source port. They are used in turn, because the last one may not be free
+    /// yet.
     pub(super) fn next_port(&self, attempt: usize) -> u16 {
-        // NFS takes the upper ones, and wants them for itself; below are services.
+        // NFS uses the upper ports, so they are tried last. Those below 512 belong to services.
         let range: Range<u16> = if attempt < ATTEMPTS / 2 {
             512..665
         } else {
@@ -65,7 +67,7 @@ impl Doors {
         range.clone().nth(turn % range.len()).unwrap_or(range.start)
     }
 
-    /// Closes all listeners. Who has a share in one waits on, for nobody. Sleeps.
+    /// Closes all listeners. A pair with a share in one goes on waiting, in vain. Sleeps.
     pub(crate) fn close(&self) {
         let mut list = self.list.lock();
         for closed in core::mem::take(&mut *list) {
@@ -74,7 +76,8 @@ impl Doors {
     }
 }
 
-/// A share in the listener of an address: it listens as long as there is one. Dropping it sleeps.
+/// A share in the listener of an address, which listens as long as there is a share. Dropping it
+/// sleeps.
 pub(super) struct Door {
     dev: DeviceRef,
     listener: Arc<Listener>,
@@ -85,7 +88,7 @@ impl Door {
     /// Listens at `addr` for `peer`.
     pub(super) fn open(dev: &DeviceRef, addr: SockAddr, peer: [u8; 16]) -> Result<Self> {
         let mut list = dev.doors.list.lock();
-        // Under the lock: `Doors::close` is to see what begins before it.
+        // Checked under the lock, so that `Doors::close` sees every listener that began before it.
         if !dev.params.lock().pairs {
             return Err(errno::eopnotsupp());
         }
@@ -129,7 +132,7 @@ impl Drop for Door {
         else {
             return;
         };
-        // Under the lock: the next one needs the address.
+        // Destroyed under the lock, because the next listener needs the address.
         if let Ok(closed) = list.remove(at) {
             let _ = listener::destroy_listen(closed.listener);
         }

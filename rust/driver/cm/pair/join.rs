@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection meets the QP that has waited for it.
+//! How a connection meets the QP that waits for it.
 
 use super::{
     super::{
@@ -46,7 +46,7 @@ use kernel::{
 };
 
 impl Endpoint {
-    /// Gives the stream to the QP that has waited for it.
+    /// Gives the stream to the QP that waits for it.
     fn join(
         self: &Arc<Self>,
         inner: &mut Inner,
@@ -55,7 +55,7 @@ impl Endpoint {
         tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
     ) -> Result {
         self.bind_qp(qp.clone(), Phase::Connecting)?;
-        // Only now: `QpObj::step` looks for the one, and then for the other.
+        // The pair goes after the link is set, because `QpObj::step` looks for them in that order.
         let pair = qp.pair.lock().take();
         drop(pair);
         self.start_stream(inner, est, tell)?;
@@ -63,7 +63,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Connecting end: the other one has answered.
+    /// Connecting end: checks the answer of the other end, and gives the stream to the QP.
     pub(in super::super) fn join_attempt(
         self: &Arc<Self>,
         inner: &mut Inner,
@@ -97,7 +97,7 @@ impl Endpoint {
         }
     }
 
-    /// Accepting end: lets the peer of a waiting QP in, and nobody else; `None` if this is not one.
+    /// Accepting end: admits the peer of a waiting QP. `None` if this is not such a peer.
     #[inline(never)] // A frame is made on the stack.
     pub(in super::super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> Option<Result> {
         self.leave_listener(inner);
@@ -111,8 +111,8 @@ impl Endpoint {
             .accept(pair.ird, ord, &answer.emit(), &mut frame)
             .ok()?;
         let qp = pair.claim()?;
-        // First the QP, which keeps silent, then the answer: nothing can fail once the peer thinks
-        // we are up.
+        // The QP starts, without transmitting, before the answer is sent: nothing can fail once the
+        // peer takes the connection for established.
         let result = self.join(inner, qp, &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
         });
@@ -122,14 +122,14 @@ impl Endpoint {
         Some(result)
     }
 
-    /// Whom the request is for, and the answer.
+    /// The pair that the request is for, and the answer.
     fn find_pair(&self, machine: &Responder) -> Option<(Arc<Pair>, Hello)> {
         let stranger = || self.dev.stats.inc(Counter::PairRefused);
         let Some(theirs) = Hello::parse(machine.private_data()) else {
             stranger();
             return None;
         };
-        // It may not be here yet; then the peer comes again.
+        // The QP may not wait yet. The peer tries again.
         let qp = self.dev.qps.get(theirs.peer_qpn)?;
         let pair = qp.pair.lock().clone()?;
         let (ours, suspicious) = {

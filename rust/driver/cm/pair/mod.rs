@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connecting without a connection manager: what stands behind `modify_qp` to RTR with an address
-//! vector.
+//! Connecting without a connection manager: `modify_qp` to RTR with an address vector.
 //!
-//! A [`Pair`] is a QP's wait for the one other QP that its program named. By a rule that both ends
-//! can compute (`iwarp::cm::pair::connects`) one of them connects and the other one listens, at
-//! [`PORT`] of the address that its source GID is. Neither knows when the other one gets to RTR:
-//! the one that connects tries again until it is let in. Each try is an [`Endpoint`] that has no QP
-//! yet; the one that succeeds gets it and from then on is like any other, except that iw_cm is told
-//! nothing, because it knows nothing of the connection.
+//! A [`Pair`] is a QP's wait for the peer QP that its program named. A rule that both ends can
+//! compute (`iwarp::cm::pair::connects`) makes one end connect and the other one listen, at
+//! [`PORT`] of the address in its source GID. Neither end knows when the other one reaches RTR, so
+//! the connecting end tries until it is admitted. Each attempt is an [`Endpoint`] without a QP. The
+//! one that succeeds gets the QP, and is like any other from then on, except that iw_cm gets no
+//! events: it does not know the connection.
 //!
-//! Without a connection manager nobody expects to hear of the end of a connection either. A QP
-//! whose peer is gone stays as it is until it has something to send, see `Endpoint::leave_alone`.
+//! Without a connection manager, programs do not expect to hear of the end of a connection either.
+//! A QP whose peer is gone stays as it is until it has something to send, see
+//! `Endpoint::leave_alone`.
 //!
-//! The tries are made in the pair's work item: `modify_qp` does not wait for the network, and a
-//! user who calls it may not bind the port. The lock of [`Doors`] is outside of all others here: no
-//! endpoint is locked while a listener goes.
+//! The pair's work item makes the attempts: `modify_qp` does not wait for the network, and its
+//! caller may lack the right to bind the port. The lock of [`Doors`] is the outermost one, so no
+//! endpoint is locked while a listener is destroyed.
 
 mod attempt;
 mod doors;
@@ -70,22 +70,22 @@ use kernel::{
 
 pub(crate) use self::doors::Doors;
 
-/// The TCP port of those who accept. Nobody has registered it, it is none of those that clients are
-/// given, and it is privileged. So is the port of those who connect: a program without rights
-/// cannot pose as the peer at either end.
+/// The TCP port of accepting ends. It is not registered, not ephemeral, and privileged. The ports
+/// of connecting ends are privileged too, so an unprivileged program cannot pose as the peer at
+/// either end.
 const PORT: u16 = 290;
 
-/// How long a pair takes no more requests after one from the right host that did not know the PSNs,
-/// which have 24 bits: too long for guesses, and the peer comes again.
+/// How long a pair refuses requests after one from the right host with wrong PSNs. At that rate
+/// guessing 24 bits takes too long. The true peer tries again.
 const SUSPICION_MS: Msecs = 1_000;
 
-/// Pause after the first failure to connect; it doubles up to the last, so that a peer that is late
-/// finds us about as late again at the most.
+/// The pauses after a failed attempt: they double from the first to the last. So a connection comes
+/// up at most about twice as late as the peer.
 const FIRST_PAUSE_MS: Msecs = 1;
 const LAST_PAUSE_MS: Msecs = 500;
 
-/// The least a QP with something to send waits for its peer, whatever `timeout` says, which is
-/// meant for a network of microseconds: a lost SYN costs TCP a second, another one two more.
+/// The minimum time that work requests wait for the peer, whatever `timeout` says. That attribute
+/// suits a network of microseconds, but a lost SYN costs TCP one second, and another one two more.
 const LEAST_MS: u64 = 10_000;
 
 /// The wait of a QP for its peer.
@@ -105,21 +105,21 @@ pub(crate) struct Pair {
 }
 
 struct Wait {
-    /// What we say. The nonce is the one of the try that is under way.
+    /// What this end sends, with the nonce of the attempt in progress.
     hello: Hello,
     ord: u16,
-    /// When to try next; `None` while a try is under way, or we listen.
+    /// When to try next. `None` during an attempt, and while listening.
     next: Option<Jiffies>,
     pause: Msecs,
-    /// How long work requests wait for the peer; for ever, if there is none.
+    /// How long work requests wait for the peer. `None`: for ever.
     patience: Option<Jiffies>,
-    /// When those that wait have waited too long.
+    /// When the waiting work requests have waited too long.
     deadline: Option<Jiffies>,
     attempt: Option<Arc<Endpoint>>,
-    /// Until when requests are refused unseen.
+    /// Until when all requests are refused.
     suspicious: Option<Jiffies>,
     door: Option<Door>,
-    /// It has come to an end, one way or another.
+    /// The wait has ended.
     over: bool,
 }
 
@@ -147,13 +147,13 @@ fn is_past(end: Option<Jiffies>) -> bool {
     end.is_some_and(|end| left(end) == 0)
 }
 
-/// A read depth of the attributes. None at all would leave a program that does not care without
-/// Reads.
+/// A read depth of the attributes, 1 at least: 0 would deny Reads to a program that does not set
+/// it.
 fn depth(asked: Option<u8>) -> u16 {
     asked.map_or(MAX_DEPTH, |depth| u16::from(depth).clamp(1, MAX_DEPTH))
 }
 
-/// 4.096 us times 2 to the power of `timeout`, a first time and for every retry.
+/// 4.096 us times 2 to the power of `timeout`, for the first try and for every retry.
 fn patience(path: &QpPath) -> Option<Jiffies> {
     let exponent = path.timeout.unwrap_or(0) & 31;
     if exponent == 0 {
@@ -166,7 +166,7 @@ fn patience(path: &QpPath) -> Option<Jiffies> {
 }
 
 impl Pair {
-    /// The wait of `qp` for the peer that `path` names; [`Self::begin`] begins it.
+    /// The wait of `qp` for the peer that `path` names. [`Self::begin`] starts it.
     pub(crate) fn new(qp: &QpObj, path: &QpPath) -> Result<Arc<Self>> {
         let av = path.av.ok_or(EINVAL)?;
         let qpn = qp.qp_num();
@@ -217,7 +217,7 @@ impl Pair {
         )
     }
 
-    /// RTR: the peer may come, or is looked for.
+    /// RTR: starts to listen or to connect.
     pub(crate) fn begin(self: &Arc<Self>) {
         self.arm(&self.wait.lock());
     }
@@ -231,7 +231,7 @@ impl Pair {
         self.hurry(&mut wait);
     }
 
-    /// Work requests wait: from now on the time counts. Any context.
+    /// Starts the clock, because work requests wait. Any context.
     pub(crate) fn posted(self: &Arc<Self>) {
         let mut wait = self.wait.lock();
         if let (None, Some(patience)) = (wait.deadline, wait.patience) {
@@ -240,14 +240,14 @@ impl Pair {
         }
     }
 
-    /// Ends the wait. The QP is the caller's business.
+    /// Ends the wait. The caller takes care of the QP.
     pub(crate) fn cancel(self: &Arc<Self>) {
         if let Some(Some(attempt)) = self.end() {
             attempt.request_teardown(Teardown::Abort(errno::econnaborted()));
         }
     }
 
-    /// As [`Self::cancel`]; when it returns nothing of this does anything with the QP. Sleeps.
+    /// As [`Self::cancel`], and waits until the pair no longer uses the QP. Sleeps.
     pub(crate) fn cancel_sync(self: &Arc<Self>) {
         self.cancel();
         wq::cancel_delayed_sync::<_, 0>(self);
@@ -255,8 +255,8 @@ impl Pair {
         drop(door);
     }
 
-    /// Ends the wait, and gives the last try; `None` if it has ended before. It is for whoever ends
-    /// it to say what becomes of the QP. Any context.
+    /// Ends the wait, and returns the attempt in progress. `None` if the wait has ended before. The
+    /// context that ends the wait decides what becomes of the QP. Any context.
     fn end(self: &Arc<Self>) -> Option<Option<Arc<Endpoint>>> {
         let mut wait = self.wait.lock();
         if wait.over {
@@ -268,13 +268,13 @@ impl Pair {
         drop(wait);
         wq::cancel_delayed::<_, 0>(self);
         if listened {
-            // The work lets go of the listener.
+            // The work item drops the door, which sleeps.
             self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), 0);
         }
         Some(attempt)
     }
 
-    /// Has the work run when it is next to do something.
+    /// Queues the work item for the next attempt or the deadline.
     fn arm(self: &Arc<Self>, wait: &Wait) {
         let times = [wait.next, wait.deadline];
         let next = times.into_iter().flatten().map(left).min();
@@ -283,7 +283,7 @@ impl Pair {
         }
     }
 
-    /// There is more reason to try now than there was.
+    /// Tries at once, and starts over with the shortest pause.
     fn hurry(self: &Arc<Self>, wait: &mut Wait) {
         wait.pause = FIRST_PAUSE_MS;
         if wait.next.is_some() {
@@ -292,7 +292,7 @@ impl Pair {
         self.arm(wait);
     }
 
-    /// A try has failed.
+    /// Schedules the next attempt, because one has failed.
     pub(super) fn retry(self: &Arc<Self>) {
         let mut wait = self.wait.lock();
         let pause = wait.pause;
@@ -335,7 +335,7 @@ impl Pair {
         }
     }
 
-    /// The peer has not come in time.
+    /// Fails the QP, because the peer has not come in time.
     fn give_up(self: &Arc<Self>) {
         let Some(attempt) = self.end() else { return };
         if let Some(attempt) = attempt {
@@ -347,7 +347,7 @@ impl Pair {
         }
     }
 
-    /// The QP, as long as it waits with this.
+    /// The QP, while this is its pair.
     fn qp(self: &Arc<Self>) -> Option<QpRef> {
         let qp = self.dev.qps.get(self.qpn)?;
         let ours = qp
@@ -361,7 +361,7 @@ impl Pair {
     /// Listens for the peer.
     fn listen(self: &Arc<Self>) -> Result {
         let door = Door::open(&self.dev, self.local.with_port(PORT), self.remote.to_gid())?;
-        // Whoever ends the wait now, and finds no door, does not run us again.
+        // A context that has ended the wait, and found no door, does not run the work item again.
         let mut wait = self.wait.lock();
         let unused = if wait.over {
             Some(door)
@@ -373,7 +373,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes the QP out of the wait: it has its stream, or is about to.
+    /// Ends the wait because there is a stream, and returns the QP.
     fn claim(self: &Arc<Self>) -> Option<QpRef> {
         let qp = self.qp()?;
         self.end()?;
@@ -391,7 +391,7 @@ impl QpObj {
         let mut slot = self.pair.lock();
         let connected = self.link.lock().is_some() || self.phase() != Phase::Idle;
         if slot.is_some() || connected {
-            // It is dropped after the lock.
+            // `new` is dropped after the lock.
             return Err(EINVAL);
         }
         self.strict.store(true, Relaxed);
@@ -399,10 +399,11 @@ impl QpObj {
         Ok(new)
     }
 
-    /// The peer cannot be reached, or is gone: the first work request says so. Sleeps.
+    /// Fails the QP, because the peer cannot be reached or is gone. The first work request reports
+    /// it. Sleeps.
     fn unreachable(&self) {
         self.peer_gone();
-        // Any outcome will do: the QP may have been ended by others.
+        // The result does not matter: others may have ended the QP.
         let _ = self.step(Event::LlpLost);
         self.advance(Phase::Terminating);
         self.abandon();
