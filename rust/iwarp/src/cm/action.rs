@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an endpoint has its host do.
+//! Actions: what an endpoint asks of its host.
 
 use super::{
     Cause,
@@ -12,7 +12,7 @@ use crate::{
     wire::terminate::TermCode, //
 };
 
-/// What a state may last, in milliseconds.
+/// How long a state may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deadline {
     /// Time for the TCP connection to come up. TCP's own limit is beyond two minutes.
@@ -21,12 +21,12 @@ pub enum Deadline {
     Reply,
     /// Time for the MPA request on a new connection.
     Request,
-    /// None: a listener needs the place.
+    /// No time at all: a listener needs the place of the connection.
     Evict,
     /// Pause before a request is offered again to a consumer whose backlog is full.
     Retry,
-    /// Time for the consumer to answer a request. It may never: the core drops a request without a
-    /// word if the listener goes first.
+    /// Time for the consumer to answer a request. It may never do so: if the listener goes first,
+    /// the core drops the request silently.
     Accept,
     /// Time for the first FPDU when an RTR message was agreed.
     Rtr,
@@ -39,15 +39,15 @@ pub enum Deadline {
     /// How long what TCP has acknowledged may take to be placed before the peer's FIN is acted
     /// upon.
     Settle,
-    /// How long the peer has to take what was under way before a Terminate.
+    /// How long the peer may take to receive what was under way before a Terminate.
     Terminate,
     /// How long a graceful end waits for the peer to acknowledge all.
     Graceful,
     /// How long a Terminate, or what was sent before a local end, may take to arrive.
     Brief,
     /// How long a QP without a connection manager sends in vain before it learns that its peer is
-    /// gone: about what the attributes of most programs are for InfiniBand. A program may be done
-    /// meanwhile with what its peer has sent on other queue pairs, like `ibv_srq_pingpong`, which
+    /// gone. It is about the time that the attributes of most programs give InfiniBand. Meanwhile a
+    /// program can receive on other queue pairs what its peer has sent, and end: `ibv_srq_pingpong`
     /// sends more than it waits for.
     Vain,
 }
@@ -82,22 +82,22 @@ pub enum Timer {
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Count {
-    /// A handshake given up for time.
+    /// A handshake that has timed out.
     Timeout,
     /// A rejection by the peer.
     Reject,
     /// A connection reset.
     Abort,
-    /// An orderly close given up for time.
+    /// An orderly close that has timed out.
     DrainTimeout,
 }
 
 /// How the socket ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// It has ended, or all that is left to do for TCP is to wait.
+    /// The connection has ended, or TCP has nothing left to do but to wait.
     Drained,
-    /// All we sent is acknowledged, except the FIN that is still to go.
+    /// Our FIN is still to be sent. All before it is acknowledged.
     Fin,
     /// With an RST.
     Reset,
@@ -179,7 +179,7 @@ pub enum Action {
     Quiesce(Teardown),
     /// Put the Terminate that is due behind what was being sent.
     BeginTerminate,
-    /// Give TCP what it takes of that.
+    /// Give TCP as much as it takes of the Terminate and of what precedes it.
     PushTerminate,
     /// Shut down the sending direction.
     SendFin,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::qp::fsm::Event;
 
-/// Pause until TCP is asked again that had no memory, in milliseconds.
+/// Pause before TCP is asked again when it had no memory, in milliseconds.
 const MEMORY_MS: u32 = 5;
 
 impl Endpoint {
@@ -54,8 +54,8 @@ impl Endpoint {
         self.untimed(Action::EndHold)
     }
 
-    /// The stream has come to its end. What TCP has acknowledged the peer counts as delivered:
-    /// first the QP takes that.
+    /// The stream has come to its end. The peer counts as delivered what TCP has acknowledged, so
+    /// the QP takes that first.
     pub(super) fn settling<E>(&mut self, facts: Facts) -> Step<E> {
         match facts.asked {
             Some(how) => Action::Quiesce(how),
@@ -125,7 +125,7 @@ impl Endpoint {
         let pause = match pushed {
             Pushed::Sent => return self.drain_briefly(facts),
             Pushed::Lost => return self.reset(),
-            // Until the deadline, if nothing else comes.
+            // A callback comes when there is space. The deadline ends the wait for it.
             Pushed::NoSpace => Deadline::Terminate.ms(),
             Pushed::NoMemory => MEMORY_MS,
         };
@@ -152,7 +152,7 @@ impl Endpoint {
     pub(super) fn draining<E>(&mut self, facts: Facts) -> Step<E> {
         match facts.tcp {
             Tcp::Over => self.finish(End::Drained),
-            // Only after a rejection; else our FIN is out.
+            // Only after a rejection: in all other cases our FIN is out.
             Tcp::PeerClosed => self.finish(End::Fin),
             // All is acknowledged. An orderly close also waits for the peer's FIN: when this end
             // reports the end of the connection, the peer has closed it, too.

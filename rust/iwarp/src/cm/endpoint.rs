@@ -55,7 +55,7 @@ pub enum State {
     Offered,
     /// The QP has the stream.
     Up,
-    /// The peer is done or gone; the QP takes what has come till then.
+    /// The peer has closed or is lost. The QP takes what has come until then.
     Settling,
     /// The connection is over, and the QP does not care: it was connected without a connection
     /// manager.
@@ -79,7 +79,7 @@ pub struct Endpoint {
     /// An RTR message was agreed and has not come.
     pub(super) rtr_due: bool,
     offers: u32,
-    /// The draining is of the short kind.
+    /// Draining has the short deadline.
     pub(super) hurried: bool,
 }
 
@@ -180,7 +180,7 @@ impl Endpoint {
             (State::Offering, Input::Offered(result)) => self.offered(result),
             (State::Offering, Input::Met(None)) => Action::Refuse.into(),
             (State::Offering, Input::Met(Some(result))) => match result {
-                // The peer's RTR lets this end speak: by then it is there to hear us.
+                // The peer's RTR message lets this end send: by then the peer is ready to receive.
                 Ok(()) => self.answered(true, Action::Look),
                 Err(e) => self.fail(Cause::Host(e)),
             },
@@ -194,8 +194,8 @@ impl Endpoint {
                 Err(e) => self.fail(Cause::Host(e)),
             },
             (State::Offering | State::Offered, Input::Refused(result)) => match result {
-                // The peer closes, within a short time: the rejection must not be overtaken by the
-                // end of the connection, and not every peer reads on when it has seen that.
+                // The peer closes first, within a short time. Our own close could overtake the
+                // rejection, and not every peer reads on when it has seen the close.
                 Ok(()) => {
                     self.hurried = true;
                     self.enter(State::Draining, Deadline::Brief)
@@ -343,7 +343,7 @@ impl Endpoint {
         self.within(deadline, next)
     }
 
-    /// Nothing has come in: that is all right until the deadline.
+    /// Nothing has come in, which is no error until the deadline.
     fn check_deadline<E>(&mut self, facts: Facts) -> Step<E> {
         match self.is_late(facts) {
             true => Step {
@@ -358,7 +358,7 @@ impl Endpoint {
         facts.expired && self.deadline.is_some()
     }
 
-    /// Ends a connection that never came up, or not to the consumer's knowledge.
+    /// Ends a connection that never came up, or of which the consumer does not know that it did.
     pub(super) fn fail<E>(&mut self, cause: Cause<E>) -> Step<E> {
         Step {
             note: Some(cause),

@@ -51,11 +51,11 @@ pub struct Facts {
     pub first_fpdu: bool,
     /// The listener of the connection is open.
     pub listening: bool,
-    /// The QP has something to send, and no peer any more.
+    /// The QP has something to send, but its peer is gone.
     pub vain: bool,
 }
 
-/// What reading a frame of the MPA handshake has come to.
+/// Outcome of reading a frame of the MPA handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<T, E> {
     /// The frame is whole.
@@ -75,7 +75,7 @@ pub enum Pushed {
     Sent,
     /// TCP has no space; its callback tells when there is some.
     NoSpace,
-    /// TCP has no memory, and nobody tells when there is some.
+    /// TCP has no memory, and no callback tells when there is some.
     NoMemory,
     /// It will not be sent: the connection is gone.
     Lost,
@@ -108,7 +108,7 @@ pub enum Input<E> {
     Started(Result<(), E>),
     /// Of `Join`.
     Joined {
-        /// The wait of the QP has ended with this connection: there is nothing to try again.
+        /// This connection has ended the wait of the QP: no other attempt follows.
         claimed: bool,
         /// Whether the QP has the stream.
         result: Result<(), E>,

@@ -77,8 +77,8 @@ impl<E: Copy> Notes<E> {
         self.how = self.how.max(Some(how));
     }
 
-    /// Keeps the first reason. A rejection replaces it: whatever has become of the connection
-    /// since, that is the peer's answer.
+    /// Keeps the first reason. A rejection replaces it: that is the peer's answer, whatever has
+    /// become of the connection since.
     pub fn note(&mut self, cause: Cause<E>) {
         if matches!(cause, Cause::Rejected) {
             self.cause = Some(cause);
@@ -86,7 +86,7 @@ impl<E: Copy> Notes<E> {
         self.cause.get_or_insert(cause);
     }
 
-    /// Notes that the QP has something to send, and no peer any more.
+    /// Notes that the QP has something to send, but its peer is gone.
     pub fn send_in_vain(&mut self) {
         self.vain = true;
     }
@@ -101,7 +101,7 @@ impl<E: Copy> Notes<E> {
         self.cause
     }
 
-    /// Whether the QP has something to send, and no peer any more.
+    /// Whether the QP has something to send, but its peer is gone.
     pub const fn vain(&self) -> bool {
         self.vain
     }

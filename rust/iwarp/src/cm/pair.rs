@@ -20,12 +20,12 @@ pub fn connects(local: (&[u8; 16], u32), remote: (&[u8; 16], u32)) -> Option<boo
     }
 }
 
-/// What one end says to the other.
+/// What one end tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who speaks.
+    /// Number of the sender's QP.
     pub qpn: u32,
-    /// To whom.
+    /// Number of the QP that the sender wants.
     pub peer_qpn: u32,
     /// PSN that is expected in what the peer sends.
     pub rq_psn: u32,
@@ -47,7 +47,7 @@ impl Hello {
     /// `peer_qpn`, `rq_psn`, `sq_psn` (4 each) and `nonce` (8).
     pub const LEN: usize = 32;
 
-    /// The bytes of it.
+    /// Its bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let [m0, m1, m2, m3, version] = MAGIC;
         let flags = if self.sq_psn.is_some() { SQ_PSN } else { 0 };
@@ -89,10 +89,11 @@ impl Hello {
         })
     }
 
-    /// Whether `self`, which this end would say, and `peer`, which it hears, fit together.
+    /// Whether `self`, the hello of this end, and `peer`, the hello that it has received, fit
+    /// together.
     ///
-    /// At least one end must have shown a PSN the other one expects: nothing is sent before one of
-    /// them is in `RTS`, and then it knows its own.
+    /// At least one end must have shown a PSN that the other one expects. Nothing is sent before
+    /// one of them is in `RTS`, and an end in `RTS` knows its own PSN.
     pub fn fits(&self, peer: &Self) -> Fit {
         let same = |ours: u32, theirs: u32| (ours ^ theirs) & PSN == 0;
         if self.qpn != peer.peer_qpn || self.peer_qpn != peer.qpn {
