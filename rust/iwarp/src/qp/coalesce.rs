@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a doorbell is answered at once, or a moment later.
+//! Whether a doorbell is answered at once or a moment later.
 //!
 //! Small messages that are sent one by one cost a system call, a segment and an acknowledgement
-//! each. A moment later more of them may be there, and go as one; and a program whose last request
-//! still lies in the queue rings no doorbell for the next one. That is what network cards do with
-//! interrupts, and as there it must not hold up what somebody waits for. What he would wait for is
-//! an answer. So doorbells are answered later only behind a row of small turns between which the
-//! peer has sent nothing, and for as long as that brings enough requests together; if it does not,
-//! the next row has to be longer. A row in which the clock ticks more often than doorbells ring is
-//! none: nothing comes together there.
+//! each. A moment later there may be more of them, which then leave together. A program whose last
+//! request is still in the queue rings no doorbell for the next one. Network cards moderate their
+//! interrupts in the same way.
+//!
+//! A delay must not hold up a program that waits for the peer's answer. So doorbells are answered
+//! later only after a row of small turns during which the peer has sent nothing, and only as long
+//! as the delay gathers enough requests. If it does not, the next row has to be longer. Turns are
+//! no row if the clock ticks more often than doorbells ring: then a delay gathers nothing.
 
-/// A turn that sends more than that gains nothing.
+/// Bytes of a turn that is still small: a larger one gains nothing from a delay.
 pub const SMALL: usize = 8 * 1024;
 
-/// Requests that have to come together.
+/// Requests that a delay has to gather.
 pub const ENOUGH: u32 = 8;
 
 /// How many turns make a row: at first, and at the most.
@@ -49,7 +50,7 @@ pub struct Turn {
 }
 
 impl Gather {
-    /// Of a queue pair that has posted nothing.
+    /// State of a queue pair that has posted nothing.
     pub const fn new() -> Self {
         Self {
             row: 0,

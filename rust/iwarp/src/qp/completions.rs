@@ -3,10 +3,10 @@
 //! The FIFO of send completions: work requests complete in the order in which they were posted
 //! (RFC 5040 5.5, rule 15).
 //!
-//! The machine has neither the memory of the queue, nor its lock, nor the CQ. Its caller holds the
+//! The machine owns neither the memory of the queue, nor its lock, nor the CQ. Its caller holds the
 //! lock for each call and posts completions without it. One context at a time posts, or order would
-//! be lost between the lock and the CQ: [`Fifo::begin`] says who. It looks at the head again before
-//! it leaves, so everybody else may go.
+//! be lost between the lock and the CQ: [`Fifo::begin`] says which. That context looks at the head
+//! again before it leaves, so all others may go on.
 
 use crate::{
     qp::delivery::{
@@ -22,7 +22,7 @@ use crate::{
 
 /// A work request, as far as its completion is concerned.
 pub trait Request {
-    /// Whether its success is told.
+    /// Whether its success is reported.
     fn is_signalled(&self) -> bool;
 
     /// Whether TCP, a queue or a device still refers to its memory.
@@ -101,7 +101,7 @@ pub enum Next<R> {
     Leave {
         /// A context waits in [`Fifo::wait`].
         wake: bool,
-        /// All that was ever in the FIFO has completed, and well.
+        /// All that was ever in the FIFO has completed successfully.
         quiet: bool,
     },
 }
@@ -114,9 +114,9 @@ pub struct Fifo<Q> {
     progress: Progress,
     /// A work request has failed, so those behind it can only be flushed.
     broken: bool,
-    /// A context posts.
+    /// A context is posting.
     posting: bool,
-    /// A context waits for the one that posts.
+    /// A context waits for the one that is posting.
     awaited: bool,
 }
 

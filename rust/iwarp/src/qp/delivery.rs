@@ -3,11 +3,11 @@
 //! When a work request that has been handed to TCP is finished: one FIFO per queue pair, popped in
 //! order.
 //!
-//! A copied request is finished at the handoff. One sent by reference is finished when the peer's
-//! TCP has acknowledged its last byte, since until then its memory may be sent again, and nothing
-//! here refers to the memory any more: a peer may acknowledge what has not been sent. A Read is
-//! finished when its response is in place. Order is kept for all: an entry is only finished when
-//! those before it are (RFC 5040 5.5, rule 15).
+//! A copied request is finished at the handoff. A request sent by reference is finished when two
+//! conditions hold. The peer's TCP has acknowledged its last byte: until then its memory may be
+//! sent again. And nothing on this host refers to the memory any more: a peer may acknowledge what
+//! has not been sent. A Read is finished when its response is in place. Order is kept for all: an
+//! entry is only finished when those before it are (RFC 5040 5.5, rule 15).
 
 /// How to tell what the peer has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,8 +38,8 @@ impl Sent {
 
 /// How far a stream has got, in bytes from its beginning.
 ///
-/// Positions have 64 bits; what TCP's sequence numbers, which wrap, are asked for is only how far
-/// apart they are. That is right also if it is not looked at for a long time.
+/// Positions have 64 bits. TCP's sequence numbers wrap, so only the distance of two of them counts.
+/// The result is right even if nobody has looked for a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
     rule: Rule,
@@ -50,7 +50,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a new stream.
+    /// Progress of a new stream.
     pub const fn new(rule: Rule) -> Self {
         Self {
             rule,
@@ -99,8 +99,7 @@ pub struct Entry {
 
 /// Whether the entry at the head may be popped.
 ///
-/// When all is acknowledged, that is as far as the end of the last entry: the comparison is not
-/// strict.
+/// The comparison is not strict: when all is acknowledged, that is up to the end of the last entry.
 pub const fn may_retire(entry: &Entry, progress: &Progress) -> bool {
     let reached = if entry.by_reference {
         progress.acked

@@ -12,7 +12,7 @@ pub const IDLE: u32 = 0;
 
 /// A context wants the queues flushed: the next word, and whether the caller is the one to do it.
 pub const fn claim(word: u32) -> (u32, bool) {
-    // At the end of the numbers a claim looks like the one before it, which the flush has not seen.
+    // The count wraps to 1, not to 0, which is `IDLE`.
     let next = match word.checked_add(1) {
         Some(next) => next,
         None => 1,

@@ -125,7 +125,7 @@ impl Actions {
 pub enum Invalid {
     /// `RTS` without a connection.
     NotConnected,
-    /// Back to work while being closed.
+    /// A return to operation while being closed.
     Closing,
 }
 

@@ -85,8 +85,8 @@ pub enum Action {
     /// You are no longer the owner. After [`Leave::Space`]: test the space once more, and if there
     /// is some, kick with [`Wake::Space`].
     Released,
-    /// The word is, or has just become, stopped. The owner that has given up wakes who waits for
-    /// it; a datamover drops its reference.
+    /// The word is, or has just become, stopped. The owner that has given up wakes whoever waits
+    /// for it; a datamover drops its reference.
     Stopped,
     /// To [`stop`]: the owner will get to it; wait for it.
     Wait,
@@ -121,7 +121,7 @@ pub enum Wake {
     Open,
 }
 
-/// Sees to it that work gets done. With `direct` the caller offers to do it itself.
+/// Asks for work to be done. With `direct` the caller offers to do it itself.
 pub const fn kick(word: u32, wake: Wake, direct: bool) -> Step {
     if is_stopping(word) {
         return to(word, Action::None);
@@ -196,8 +196,8 @@ pub const fn leave(word: u32, why: Leave) -> Step {
 }
 
 /// Ends all sending, for good. After [`Action::Wait`] the caller waits for the owner's
-/// [`Action::Stopped`]. Who is only on a datamover's list is stopped at once: the list may be
-/// long.
+/// [`Action::Stopped`]. A queue pair that is only on a datamover's list is stopped at once: the
+/// list may be long.
 pub const fn stop(word: u32) -> Step {
     match word & PHASE {
         DIRECT | RUNNING => to(word | STOP, Action::Wait),

@@ -25,7 +25,7 @@ pub enum Phase {
     Error,
 }
 
-/// What a context does that has just posted.
+/// What a context does after it has posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
     /// Transmit.
@@ -65,7 +65,7 @@ impl Phase {
         }
     }
 
-    /// What a context does that has posted and then found this phase.
+    /// What a context does that finds this phase after it has posted.
     pub const fn posted(self) -> Posted {
         match self {
             Self::Idle | Self::Terminating => Posted::Leave,
