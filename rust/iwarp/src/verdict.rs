@@ -125,8 +125,8 @@ impl Error {
             Self::Mpa(MpaError::InsufficientIrd) => mpa(term::MPA_INSUFFICIENT_IRD),
             Self::Mpa(MpaError::NoMatchingRtr) => mpa(term::MPA_NO_RTR),
             Self::Mpa(MpaError::LocalCatastrophic) => mpa(term::MPA_CATASTROPHIC),
-            // A bad start-up frame closes the connection at once, without a word (RFC 5044 7.1.2
-            // and 8).
+            // A bad start-up frame closes the connection at once and silently (RFC 5044 7.1.2 and
+            // 8).
             Self::Mpa(_) | Self::Flushed => return None,
         })
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! May this access be made? The checks every STag goes through before a byte is touched.
+//! Access checks, which every STag goes through before a byte is touched.
 //!
-//! They are made at every DDP segment over the whole of it, and again for later chunks (RFC 5041
-//! 7.1, RFC 5040 7.2 and 8.1.1). The order is fixed, so that a given mistake always gets the same
-//! answer: entry exists, valid, kind, protection domain, key, bounds, rights.
+//! They are made for the whole of every DDP segment, and again for later chunks (RFC 5041 7.1, RFC
+//! 5040 7.2 and 8.1.1). The order is fixed, so that a given mistake always gets the same answer:
+//! entry exists, valid, kind, protection domain, key, bounds, rights.
 
 use crate::{
     error::AccessError,
@@ -85,7 +85,7 @@ impl Kind {
 
 /// Identity of a protection domain; compared, never looked up.
 ///
-/// A count of all domains so far: 64 bits of it do not come round, so no two domains are the same.
+/// A count of all domains so far. It has 64 bits and never wraps, so no two domains have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PdId(pub u64);
 
@@ -94,7 +94,7 @@ pub struct PdId(pub u64);
 pub enum Consumer {
     /// A program's: it may use what it has registered.
     User,
-    /// A part of the kernel's, which answers for the addresses it uses.
+    /// A kernel consumer's, which answers for the addresses it uses.
     Kernel,
 }
 
@@ -177,7 +177,7 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
     let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
     let fits = match region.kind {
         Kind::Mr | Kind::FastMr => true,
-        // The kernel's own, whatever PD is claimed: no peer's, and no program's.
+        // Only kernel consumers use it, under any PD. Peers and programs never do.
         Kind::DmaMr => !remote && access.consumer == Consumer::Kernel,
         // Windows are for peers.
         Kind::Mw1 | Kind::Mw2 => remote,

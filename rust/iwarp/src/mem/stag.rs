@@ -42,15 +42,14 @@ impl Stag {
     }
 }
 
-/// A pseudorandom function with a random key, made anew with each boot: who does not know the key
-/// cannot tell its values from random ones.
+/// A pseudorandom function with a random key, made anew with each boot: without the key its values
+/// cannot be told from random ones.
 pub trait Secret {
     /// The value at a point.
     fn at(&self, point: [u64; 2]) -> u64;
 }
 
-/// Makes tags that do not come back soon, and that nobody can guess, not even who has seen all
-/// those before.
+/// Makes tags that do not come back soon, and that cannot be guessed, even from all earlier ones.
 ///
 /// The tags are numbered. A pass goes over a quarter of the indexes, in an order that no other pass
 /// has, so an index comes back after 3 * 2^22 numbers at the earliest. It has another key each
@@ -62,7 +61,7 @@ pub struct StagGenerator<S> {
 }
 
 impl<S: Secret> StagGenerator<S> {
-    /// What `secret` says stands for the boot in the tags.
+    /// A generator of tags that `secret` makes different with each boot.
     pub const fn new(secret: S) -> Self {
         Self { secret }
     }
@@ -80,10 +79,10 @@ impl<S: Secret> StagGenerator<S> {
         (index != 0 && key != 0).then_some(Stag(u32::from_be_bytes([a, b, c, key])))
     }
 
-    /// A Feistel network over two halves of `bits` bits: a bijection whatever the secret says. Each
-    /// `order` has one of its own.
+    /// A Feistel network over two halves of `bits` bits: a bijection for any secret. Each `order`
+    /// gives another one.
     fn permute(&self, order: u64, bits: u32, value: u64) -> u64 {
-        /// As many as NIST SP 800-38G has for numbers as small as these.
+        /// The number that NIST SP 800-38G has for values as small as these.
         const ROUNDS: u64 = 10;
         let mask = !u64::MAX.wrapping_shl(bits);
         let (mut left, mut right) = (value.wrapping_shr(bits) & mask, value & mask);

@@ -61,7 +61,8 @@ pub struct Config {
     pub revision: Revision,
     /// Prefer CRCs. They are used if either side does (RFC 5044 7.1.1).
     pub crc: bool,
-    /// Offer FPDUs larger than a TCP segment, and take up the offer of others. Both sides have to.
+    /// Offer FPDUs larger than a TCP segment, and take up the offer of others. Both sides have to
+    /// offer them.
     pub large_fpdus: bool,
     /// Inbound Read depth wanted, as initiator.
     pub ird: u16,

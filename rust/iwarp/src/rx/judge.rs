@@ -40,8 +40,8 @@ use crate::{
 };
 
 impl RxMachine {
-    /// Checks that the segment can hold a DDP header; returns the length up to its end. What is
-    /// wrong with the rest is only said when all of that header can be said with it.
+    /// Checks that the segment can hold a DDP header; returns the length up to its end. Errors in
+    /// what follows wait until the whole DDP header is there to be reported with them.
     #[inline]
     pub(super) fn ddp_header(&self) -> Result<u16> {
         let Preamble { ulpdu, control } = Preamble::parse(&self.header)?;
@@ -97,7 +97,7 @@ impl RxMachine {
                 })
             }
             Opcode::Terminate => {
-                // There is one in a stream.
+                // A stream has one Terminate.
                 check_queue(ddp, QN_TERMINATE, 1, 0)?;
                 Ok(segment)
             }
@@ -222,7 +222,7 @@ pub(super) fn judge_preamble(preamble: &Preamble) -> Result<u16> {
     }
 }
 
-/// Whether the message with this segment is still one that can be.
+/// Whether the message, with this segment, is not longer than a message can be.
 #[inline]
 fn check_len(progress: &Progress, segment: &Segment, error: Error) -> Result<()> {
     match progress.done.checked_add(u32::from(segment.len)) {

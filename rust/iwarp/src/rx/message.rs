@@ -21,8 +21,8 @@ use crate::{
     }, //
 };
 
-/// A message some segments of which have come in. Tagged and untagged messages have one each:
-/// segments of the one may stand between those of the other, as C siw sends and takes them.
+/// A message of which some segments have come in. Tagged and untagged messages have one each:
+/// segments of one kind may stand between those of the other. C siw sends and accepts such streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) opcode: Opcode,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What takes four thousand million messages to get to.
+//! States that a stream reaches only after nearly 2^32 messages.
 
 use super::*;
 use crate::{
@@ -77,7 +77,7 @@ fn read(msn: u32) -> Header {
     Header::ReadRequest(ddp, REQUEST)
 }
 
-/// Numbers of messages wrap (RFC 5041 4.3), and 0 is one like any other.
+/// MSNs wrap (RFC 5041 4.3), and 0 is as good as any other.
 #[test]
 fn message_numbers_wrap() {
     let mut rx = receiver();
@@ -91,7 +91,7 @@ fn message_numbers_wrap() {
             other => panic!("{other:?}"),
         }
     }
-    // Those of the lap before, and those that come too early, are refused.
+    // MSNs that are behind, and MSNs that are ahead, are refused.
     for header in [send(1), send(3), send(u32::MAX), read(1), read(3)] {
         assert_eq!(feed(&mut rx.clone(), header), Err(Error::MsnRange));
     }

@@ -67,7 +67,7 @@ pub enum Message<'a> {
     Terminate(&'a Terminate),
 }
 
-/// What a sender has to remember of a stream: the MSNs and, with markers, the position.
+/// State of a sender's stream: the MSNs and, with markers, the position.
 #[derive(Clone, Debug)]
 pub struct TxStream {
     crc: bool,

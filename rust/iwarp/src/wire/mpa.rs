@@ -44,11 +44,12 @@ const FLAG_MARKERS: u8 = 0x80;
 const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
-/// Reserved in RFC 5044; the C driver's experimental "GSO" flag, with the same meaning. In a
-/// request.
+/// Flag of a request, reserved in RFC 5044. It is the experimental "GSO" flag of the C driver, with
+/// the same meaning.
 const FLAG_LARGE: u8 = 0x08;
-/// Reserved, too: yes, in a reply. Some peers make their reply of the request and keep its reserved
-/// bits, so it is another one, and it does not count if the request's is there with it.
+/// Flag of a reply that agrees, also reserved. Some peers copy the reserved bits of the request
+/// into their reply. So it is another bit, and it does not count if the request's bit is set with
+/// it.
 const FLAG_LARGE_YES: u8 = 0x04;
 
 /// Which of the two start-up frames.
@@ -73,9 +74,9 @@ pub struct Frame {
     pub reject: bool,
     /// S: the private data begins with [`Enhanced`].
     pub enhanced: bool,
-    /// The sender of the frame takes FPDUs of many TCP segments, and would like to send such; in a
-    /// reply: as the peer does. Said in reserved bits, which others leave zero or as they got them,
-    /// and do not check.
+    /// The sender of the frame takes FPDUs of many TCP segments and wants to send such FPDUs. A
+    /// reply says so only if the request does. The flag is in reserved bits, which other
+    /// implementations do not check, and leave zero or as they got them.
     pub large: bool,
     /// Revision of MPA.
     pub revision: u8,
