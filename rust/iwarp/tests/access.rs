@@ -214,8 +214,8 @@ fn rights() {
     }
 }
 
-/// What a QP does not let its peer do is refused, as what the region does not; to its owner it says
-/// nothing.
+/// A right that the QP does not grant its peer is refused like one that the region does not grant.
+/// It does not restrict the owner of the QP.
 #[test]
 fn rights_of_the_queue_pair() {
     let region = Region {
@@ -265,7 +265,7 @@ fn kinds() {
     }
 }
 
-/// A program that got at the kernel's PD, in whatever way, could still not name all of memory.
+/// A program that obtained the kernel's PD could still not name all of memory.
 #[test]
 fn all_of_memory_is_not_for_programs() {
     let dma = Region {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which doorbells are answered later: those of programs that post and post, and no others.
+//! Which doorbells are answered later: only those of programs that post one request after another.
 
 use iwarp::qp::coalesce::{
     Gather,

@@ -52,13 +52,13 @@ use std::{
     mem::discriminant, //
 };
 
-/// So often a consumer does not take an offer. More would only be more of the same, see
-/// [`offers_end`]; after an eviction the next one is the last.
+/// How often a consumer does not take an offer. More refusals show nothing new, see [`offers_end`];
+/// after an eviction the next one is the last.
 const OFFERS: u32 = 2;
 
 /// An error of the host.
 const HOST: u8 = 1;
-/// The one of an abort.
+/// The error of an abort.
 const ABORT: u8 = 2;
 
 const TCP: [Tcp; 6] = [
@@ -180,7 +180,7 @@ fn outcomes(action: Action) -> Vec<Input<u8>> {
     }
 }
 
-/// All there are, as far as they differ to the machine.
+/// All inputs that differ to the machine.
 fn inputs() -> Vec<Input<u8>> {
     let est = negotiated(true).1;
     let mut all = vec![
@@ -534,7 +534,7 @@ impl World {
             Input::Offered(Ok(())) => self.heard.request = true,
             Input::Offered(Err(_)) if self.refused == OFFERS => return None,
             Input::Offered(Err(_)) => self.refused += 1,
-            // It takes no more when the time is over: all else would be for ever.
+            // The host takes no more once TCP is over, or the exploration would not end.
             Input::Settled {
                 late: false,
                 unread: true,
@@ -795,7 +795,7 @@ enum Happens {
 
 use Happens::*;
 
-/// The steps up to where a connection is up, for each kind of endpoint. `rtr` if an RTR message is
+/// The steps until a connection is up, for each kind of endpoint. `rtr` if an RTR message is
 /// agreed.
 fn until_up(side: Side, paired: bool, rtr: bool) -> Vec<Happens> {
     let (request, est) = negotiated(rtr);

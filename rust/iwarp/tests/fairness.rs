@@ -118,7 +118,7 @@ fn who_sends_on_the_spot_gets_a_turn_when_the_others_had_theirs() {
 
 #[test]
 fn on_the_spot_is_no_more_than_by_turns() {
-    // One sends on the spot whenever it may, past two that a datamover serves.
+    // One sends at once whenever it may, ahead of two that a datamover serves.
     let mut movers = [Sender::new(1448), Sender::new(65_535)];
     let mut poster = Sender::new(3000);
     for n in 1..=1000u32 {

@@ -8,10 +8,10 @@
 //! FIFO (`qp::completions`) and the claim of the flush (`qp::flush`). Around them are the actors of
 //! `rust/driver/qp` without their data: one step of an actor is one access to shared memory, or
 //! what is done under one lock. All orders of steps are tried. Always: at most one owner,
-//! completions in the order of posting, each work request once, no success behind a failure. Who
-//! ends the queue pair leaves when all that was posted by then has completed, whatever posters do
-//! meanwhile. In the end: all that was posted has completed, and if nobody killed the queue pair,
-//! with success.
+//! completions in the order of posting, each work request once, no success behind a failure. The
+//! context that ends the queue pair leaves when all that was posted by then has completed, whatever
+//! posters do meanwhile. In the end: all that was posted has completed, and if nobody killed the
+//! queue pair, with success.
 
 use iwarp::{
     qp::{
@@ -88,7 +88,7 @@ impl Slots {
         self.items[usize::from(id)].as_mut()
     }
 
-    /// That of the oldest whose memory is referred to.
+    /// Place of the oldest work request whose memory is still referred to.
     fn held(&mut self) -> Option<&mut bool> {
         let items = self.items.iter_mut().flatten();
         items.map(|item| &mut item.request.held).find(|held| **held)
@@ -128,7 +128,7 @@ struct Shared {
     waiting: bool,
     /// Reads not answered: those from the first to the second of this number, of `reads`.
     orq: (u8, u8),
-    /// The one who waits for the poster of completions has been woken.
+    /// The context that waits for the poster of completions has been woken.
     woken: bool,
     /// A release of memory is to be told to the datamover; it was.
     watched: bool,
@@ -139,7 +139,7 @@ struct Shared {
     flushes: u32,
     /// What had been posted when the queue pair was seen to be dead.
     due: u8,
-    /// Somebody is receiving, or nobody may any more.
+    /// A context is receiving, or no context may any more.
     receiving: bool,
     rx_stopped: bool,
     /// Entries on the datamover's list.
@@ -247,7 +247,7 @@ struct Actor {
     budget: u8,
     /// Times it still does what it does.
     left: u8,
-    /// Why the owner's run ends, while he posts completions.
+    /// Why the owner's run ends, while the owner posts completions.
     why: Option<Leave>,
     /// The retire FIFO was full.
     crowded: bool,
@@ -255,7 +255,7 @@ struct Actor {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    /// Posts work requests; sends them himself if he may.
+    /// Posts work requests, and sends them itself if it may.
     Poster(bool),
     Mover,
     Receiver,
@@ -476,7 +476,7 @@ impl Actor {
                 self.rest(s);
             }
             At::Space => {
-                // With the socket locked, as the owner's last look at the space and his leave are:
+                // With the socket locked, as for the owner's last look at the space and its leave:
                 // it never falls between them. That it may here asks for more.
                 s.space = true;
                 self.at = At::Kick(Wake::Space);
@@ -500,7 +500,7 @@ impl Actor {
             At::AwaitStopped => self.at = At::EnterError,
             At::EnterError => self.at = At::AdvanceError(s.claim()),
             At::AdvanceError(ours) => {
-                // No poster has begun before he could see that.
+                // No poster has begun before it could see that.
                 assert!(ours, "{s:?}");
                 s.advance(Phase::Error);
                 s.due = s.posted;

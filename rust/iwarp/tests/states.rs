@@ -398,7 +398,7 @@ fn tags_apart_and_together() {
     assert_eq!(Stag::RTR, Stag(1));
 }
 
-/// Says the same of everything.
+/// Gives the same value everywhere.
 #[derive(Clone, Copy)]
 struct Constant(u64);
 
@@ -457,13 +457,13 @@ fn tags_of_two_boots() {
     assert!(near < 10, "{near}");
 }
 
-/// What the tags so far do not tell is anything about the next one.
+/// The tags so far tell nothing about the next one.
 ///
-/// The secret is kept where they asked it and is another one elsewhere: the tags so far are the
-/// same, and the next one is any.
+/// The secret keeps its values where the tags so far have used it, and has others elsewhere. The
+/// tags so far stay the same, and the next one can be any.
 #[test]
 fn a_tag_does_not_follow_from_those_before() {
-    /// Notes where it was asked, and says something else in other places if there is another.
+    /// Notes where it was used, and gives other values elsewhere if there is a second secret.
     struct Known<'a> {
         asked: &'a RefCell<HashSet<[u64; 2]>>,
         other: Option<Boot>,

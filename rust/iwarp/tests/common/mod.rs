@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests share: a CRC32c, a small random generator, a sender and a receiver in memory.
+//! Shared by the tests: a CRC32c, a small random generator, a sender and a receiver in memory.
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
