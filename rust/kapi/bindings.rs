@@ -2,8 +2,8 @@
 
 //! The C API: what bindgen makes of `include/kapi_bindings.h`.
 //!
-//! Private to [`crate::kapi`], as `rust/bindings` is to the kernel crate. A type that is complete
-//! in the kernel crate's bindings is that very type here.
+//! It is private to [`crate::kapi`], as `rust/bindings` is to the kernel crate. A type that is
+//! complete in the kernel crate's bindings is taken from there.
 
 #![doc(hidden)]
 #![allow(
@@ -28,7 +28,7 @@ pub(super) use kernel::bindings::*;
 use kernel::ffi;
 use pin_init::MaybeZeroable;
 
-// What `rust/bindgen_parameters` of the kernel leaves to us.
+// `rust/bindgen_parameters` of the kernel excludes this type.
 type __kernel_size_t = usize;
 type __kernel_ssize_t = isize;
 type __kernel_ptrdiff_t = isize;

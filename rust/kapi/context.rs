@@ -11,39 +11,39 @@ use kernel::{
     },
 };
 
-/// The CPU this runs on, or ran on a moment ago.
+/// The number of the current CPU. The caller may have been migrated on return.
 pub(crate) fn cpu() -> u32 {
     // SAFETY: Always safe to call.
     unsafe { bindings::kapi_cpu() }
 }
 
-/// Whether a thread of the kernel runs here, and no system call of a program.
+/// Whether the current task is a kernel thread.
 pub(crate) fn in_kthread() -> bool {
     // SAFETY: Always safe to call.
     unsafe { bindings::kapi_kthread() }
 }
 
-/// Whether the program that runs here has ended, and its files are being closed.
+/// Whether the current task is exiting. The kernel may be closing its files.
 pub(crate) fn exiting() -> bool {
     // SAFETY: Always safe to call.
     unsafe { bindings::kapi_exiting() }
 }
 
-/// Waits until every thread that is preempted now has given up the CPU by itself, or has returned
-/// to its program. Sleeps.
+/// Waits until every task that is preempted now has given up the CPU voluntarily, or has returned
+/// to user space. Sleeps.
 ///
 /// On a kernel with preemption this needs `CONFIG_TASKS_RCU`, which kprobes, tracing and BPF
 /// select.
 pub(crate) fn synchronize_tasks() {
     might_sleep();
-    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
+    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have warned.
     unsafe { bindings::kapi_synchronize_tasks() }
 }
 
-/// Lets others run, and [`synchronize_tasks`] go on. May sleep.
+/// Lets other tasks run, and lets [`synchronize_tasks`] make progress. May sleep.
 pub(crate) fn cond_resched() {
     might_sleep();
-    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
+    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have warned.
     unsafe { bindings::kapi_cond_resched() }
 }
 
@@ -53,17 +53,17 @@ pub(crate) fn jiffies() -> Jiffies {
     unsafe { bindings::kapi_jiffies() }
 }
 
-/// Sleeps for at least that long.
+/// Sleeps for at least `ms` milliseconds.
 pub(crate) fn msleep(ms: u32) {
     might_sleep();
-    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have told.
+    // SAFETY: Sleeping is allowed here, or `might_sleep()` would have warned.
     unsafe { bindings::msleep(ms) }
 }
 
-/// Asks `done` until it says yes, with pauses of `pause_ms`, for `ms` at the most; returns whether
+/// Polls `done` with pauses of `pause_ms`, for at most `ms`, until it returns true. Returns whether
 /// it did. May sleep.
 ///
-/// By the clock and not by rounds: a sleep of 1 ms takes two ticks.
+/// The limit is a time and not a number of rounds, because a sleep of 1 ms takes two ticks.
 pub(crate) fn poll(ms: u32, pause_ms: u32, mut done: impl FnMut() -> bool) -> bool {
     let (start, limit) = (jiffies(), msecs_to_jiffies(ms));
     loop {

@@ -2,8 +2,8 @@
 
 //! CRC32c, the Castagnoli CRC of iSCSI (RFC 3720, 12.1) and MPA (RFC 5044, 4.4).
 //!
-//! The kernel's function uses the CPU's instruction if there is one. Tables are faster without, as
-//! in User Mode Linux, and where the instruction is emulated. [`choose`] measures both.
+//! The kernel's function uses the CPU's instruction if there is one. Tables are faster without it,
+//! as in User Mode Linux, and where the instruction is emulated. [`choose`] measures both.
 //!
 //! C header: [`include/linux/crc32c.h`](srctree/include/linux/crc32c.h)
 
@@ -24,10 +24,10 @@ use kernel::{
     },
 };
 
-/// Whether tables are faster here.
+/// Whether tables are faster on this machine.
 static BY_TABLE: Atomic<bool> = Atomic::new(false);
 
-/// As many bytes as a TCP segment mostly has.
+/// The usual number of bytes in a TCP segment.
 static SAMPLE: [u8; 1448] = {
     let mut sample = [0; 1448];
     let mut at = 0;
@@ -38,13 +38,13 @@ static SAMPLE: [u8; 1448] = {
     sample
 };
 
-/// Finds out which way is faster; once, before the first [`Crc32c`]. Process context.
+/// Measures which way is faster. Called once, before the first [`Crc32c`] is made. Process context.
 ///
-/// Fails with `EIO` if they differ in what they compute.
+/// Fails with `EIO` if the two compute different results.
 pub(crate) fn choose() -> Result {
     let sample = NonNull::from(&SAMPLE).cast();
     let (mut kernel, mut table) = (i64::MAX, i64::MAX);
-    // The fastest time of each is the one that nothing came between.
+    // The fastest run of each is the one that was not interrupted.
     for _ in 0..16 {
         let start = Instant::<Monotonic>::now();
         // SAFETY: The sample is valid for reads of its length.
@@ -75,12 +75,13 @@ unsafe fn by_kernel(crc: u32, data: NonNull<u8>, len: usize) -> u32 {
 ///
 /// As [`by_kernel`].
 unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
-    // Volatile, because others may write.
+    // Reads are volatile, because others may write at the same time.
     let data = data.as_ptr().cast_const();
     let head = data.align_offset(align_of::<u64>()).min(len);
     let tail = len - (len - head) % size_of::<u64>();
     for at in 0..head {
-        // SAFETY: Inside of what is valid for reads, by the contract of this function.
+        // SAFETY: The byte is in the range that is valid for reads by the contract of this
+        // function.
         crc = add_byte(crc, unsafe { data.wrapping_add(at).read_volatile() });
     }
     for at in (head..tail).step_by(size_of::<u64>()) {
@@ -90,7 +91,8 @@ unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
         crc = add_word(crc, u64::from_le(unsafe { word.read_volatile() }));
     }
     for at in tail..len {
-        // SAFETY: Inside of what is valid for reads, by the contract of this function.
+        // SAFETY: The byte is in the range that is valid for reads by the contract of this
+        // function.
         crc = add_byte(crc, unsafe { data.wrapping_add(at).read_volatile() });
     }
     crc
@@ -118,18 +120,18 @@ pub(in crate::kapi) fn is_by_table() -> bool {
 pub(crate) struct Crc32c(u32);
 
 impl Crc32c {
-    /// The CRC of nothing.
+    /// The CRC of no data.
     pub(crate) const fn new() -> Self {
         Self(!0)
     }
 
-    /// Goes on with `data`. Any context.
+    /// Adds `data` to the CRC. Any context.
     pub(crate) fn update(&mut self, data: &[u8]) {
         // SAFETY: `data` is valid for reads of its length.
         unsafe { self.update_at(NonNull::from(data).cast(), data.len()) };
     }
 
-    /// Goes on with `len` bytes at `data`. Any context.
+    /// Adds `len` bytes at `data` to the CRC. Any context.
     ///
     /// # Safety
     ///
@@ -143,13 +145,13 @@ impl Crc32c {
         };
     }
 
-    /// Goes on with what `f` computes from the state so far.
+    /// Replaces the state by what `f` computes from it.
     pub(in crate::kapi) fn update_with(&mut self, f: impl FnOnce(u32) -> u32) {
         self.0 = f(self.0);
     }
 
-    /// Whether the data ended with the CRC of what precedes it: the residue is the same for all
-    /// data.
+    /// Whether the data ends with the CRC of the bytes before it. The residue is then the same for
+    /// all data.
     pub(crate) fn is_good(self) -> bool {
         self.finish() == 0x4867_4bc7u32.to_le_bytes()
     }

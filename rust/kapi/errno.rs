@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Error codes the kernel crate has no constants for.
+//! Error codes that the kernel crate has no constants for.
 
 use super::bindings;
 use kernel::prelude::*;

@@ -4,8 +4,8 @@
 //! ([`rdma`]), TCP sockets inside the kernel ([`net`]), and the small modules that both need.
 //!
 //! This is a library: it knows neither the provider above it nor the protocol that the provider
-//! speaks. `rust/samples` has a second user. A module of its own cannot offer a crate to others, so
-//! the library is a part of its user's crate, where it must be `crate::kapi`.
+//! speaks. `rust/samples` has a second user. A module cannot export a crate, so the library is
+//! compiled into its user's crate, where it must be `crate::kapi`.
 //!
 //! All `unsafe` code is here, and so are all bindings of C functions. The C code that Rust cannot
 //! call itself is in `rust/helpers`.

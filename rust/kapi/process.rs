@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose system call this is.
+//! The process that makes a system call.
 //!
 //! C header: [`include/linux/pid.h`](srctree/include/linux/pid.h)
 
 use crate::kapi::bindings;
 use core::ptr::NonNull;
 
-/// A process, with all its threads. Its number may be given to another one when it is gone; this is
-/// that of no other.
+/// A process, with all its threads. Unlike its number, which may be reused when the process is
+/// gone, this identifies no other process.
 ///
 /// # Invariants
 ///
@@ -21,7 +21,7 @@ unsafe impl Send for Process {}
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// The one that runs here. Process context.
+    /// The current process. Process context.
     pub(crate) fn current() -> Self {
         // SAFETY: Always safe to call.
         let pid = unsafe { bindings::kapi_get_process() };
@@ -30,7 +30,7 @@ impl Process {
         Self(unsafe { NonNull::new_unchecked(pid) })
     }
 
-    /// Whether it is the one that runs here. Process context.
+    /// Whether it is the current process. Process context.
     pub(crate) fn is_current(&self) -> bool {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_is_process(self.0.as_ptr()) }

@@ -22,13 +22,13 @@ pub(crate) fn u32() -> u32 {
     u32::from_ne_bytes(buf)
 }
 
-/// A pseudorandom function that nobody else knows: SipHash with a random key.
+/// A secret pseudorandom function: SipHash with a random key.
 ///
 /// C header: [`include/linux/siphash.h`](srctree/include/linux/siphash.h)
 pub(crate) struct SipHash(siphash_key_t);
 
 impl SipHash {
-    /// One with a key of its own. Any context.
+    /// A function with a new key. Any context.
     pub(crate) fn new() -> Self {
         let word = || u64::from(u32()) << 32 | u64::from(u32());
         Self(siphash_key_t {
@@ -36,7 +36,7 @@ impl SipHash {
         })
     }
 
-    /// Its value at a point. Any context.
+    /// The value of the function. Any context.
     pub(crate) fn hash(&self, [a, b]: [u64; 2]) -> u64 {
         // SAFETY: The key is valid for reads.
         unsafe { bindings::siphash_2u64(a, b, &self.0) }

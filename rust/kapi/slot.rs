@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One place per module for what context-less callbacks need.
+//! One place per module for the data of callbacks without a context pointer.
 //!
-//! `struct rdma_link_ops` and other C callbacks carry no private pointer, so what the module owns
-//! has to be found through a static. [`install`] fills the place, dropping [`Installed`] empties
-//! it.
+//! `struct rdma_link_ops` and other C callbacks carry no private pointer, so the module's data
+//! has to be found through a static. [`install`] fills the place, and the drop of [`Installed`]
+//! empties it.
 
 use core::any::Any;
 use kernel::{
@@ -50,7 +50,7 @@ pub(crate) fn with<T: Any, R>(f: impl FnOnce(&T) -> R) -> Option<R> {
 impl Drop for Installed {
     fn drop(&mut self) {
         let old = PLACE.lock().take();
-        // Outside of the lock: the last drop may sleep for long.
+        // The lock is released first, because the last drop may sleep for long.
         drop(old);
     }
 }

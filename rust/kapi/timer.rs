@@ -2,8 +2,8 @@
 
 //! Timers with a resolution of less than a tick.
 //!
-//! As those of [`kernel::time::hrtimer`], but started any number of times by whoever shares them,
-//! and stopped when they are dropped.
+//! Unlike those of [`kernel::time::hrtimer`], they can be started any number of times through a
+//! shared reference, and are stopped when they are dropped.
 //!
 //! C header: [`include/linux/hrtimer.h`](srctree/include/linux/hrtimer.h)
 
@@ -26,13 +26,13 @@ use kernel::{
     },
 };
 
-/// What a timer is for.
+/// The handler of a timer.
 pub(crate) trait OnTimer: Send + Sync + 'static {
-    /// The time has come. In softirq: must not sleep, nor drop the timer.
+    /// The timer has expired. Called in softirq: must neither sleep nor drop the timer.
     fn on_timer(&self);
 }
 
-/// A timer, and what it is for.
+/// A timer and its handler.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Timer<T: OnTimer> {
     #[pin]
@@ -65,13 +65,13 @@ impl<T: OnTimer> Timer<T> {
         })
     }
 
-    /// What it is for.
+    /// The handler.
     pub(crate) fn target(&self) -> &T {
         &self.target
     }
 
-    /// Has [`OnTimer::on_timer`] called once, in `nanos` nanoseconds. If that is still to come it
-    /// is put off. Any context but a hard interrupt.
+    /// Starts the timer: [`OnTimer::on_timer`] is called once, in `nanos` nanoseconds. A timer that
+    /// is running is restarted. Any context but a hard interrupt.
     pub(crate) fn start(&self, nanos: u32) {
         let expires = Delta::from_nanos(i64::from(nanos));
         // SAFETY: Valid. It is pinned, and when it is dropped the timer is stopped.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What differs between the kernel versions that this module builds for. `Kbuild` tells them
-//! apart: it sets `linux_since_7_3` from the version of the tree.
+//! Differences between the kernel versions that this module builds for. `Kbuild` distinguishes
+//! them: it sets `linux_since_7_3` from the version of the tree.
 
 use core::borrow::Borrow;
 
@@ -34,7 +34,7 @@ pub(super) unsafe fn init<T, E>(init: impl PinInit<T, E>, slot: *mut T) -> Resul
 }
 
 /// The value of a module parameter. `ModuleParamAccess::value` returns a reference before Linux
-/// 7.3, and a copy since.
+/// 7.3, and a copy since then.
 pub(crate) fn param(value: impl Borrow<u32>) -> u32 {
     *value.borrow()
 }

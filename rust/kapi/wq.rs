@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work queues of our own, and taking work back from a queue.
+//! Owned work queues, and the cancellation of work.
 //!
 //! The items are those of [`kernel::workqueue`].
 //!
@@ -32,9 +32,9 @@ use kernel::{
 /// How a queue runs its items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Anywhere, many at a time.
+    /// On any CPU, many at a time.
     Unbound,
-    /// On the CPU they were queued for.
+    /// On the CPU that they were queued for.
     PerCpu,
 }
 
@@ -73,7 +73,7 @@ impl WorkQueue {
     where
         W: RawWorkItem<ID> + Send + 'static,
     {
-        // A CPU that never was online has no worker, and the item would wait for it for ever.
+        // A CPU that was never online has no worker, so the item would wait forever.
         // SAFETY: Always safe to call; the helper checks the number.
         let cpu = if unsafe { bindings::kapi_cpu_online(cpu) } {
             cpu as ffi::c_int
@@ -91,7 +91,7 @@ impl WorkQueue {
         unsafe { item.__enqueue(queue) }
     }
 
-    /// Arms a delayed item, anew if it is armed already. Any context.
+    /// Arms a delayed item, or re-arms it. Any context.
     ///
     /// It stays as it is if another caller arms it meanwhile, or [`cancel_delayed_sync`] is waiting
     /// for it: `mod_delayed_work_on()` does not tell that from success, the reference of the queue
@@ -101,18 +101,19 @@ impl WorkQueue {
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {
         cancel_delayed::<T, ID>(&item);
-        // A reference the queue does not take comes back.
+        // The queue returns a reference that it does not take.
         let _ = self.enqueue_delayed::<_, ID>(item, delay);
     }
 
-    /// Waits until all that is queued now has run. May sleep.
+    /// Waits until all items that are queued now have run. May sleep.
     pub(crate) fn flush(&self) {
         might_sleep();
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_flush_workqueue(self.0.as_ptr()) };
     }
 
-    /// As [`Self::flush`], and with what the items queue in turn. Others must not. May sleep.
+    /// As [`Self::flush`], including items that the items queue. Nothing else may queue items. May
+    /// sleep.
     pub(crate) fn drain(&self) {
         might_sleep();
         // SAFETY: Valid by the type invariants.
@@ -177,7 +178,7 @@ unsafe fn taken_back<T>(item: &Arc<T>, was_pending: bool) -> bool {
     was_pending
 }
 
-/// Takes a delayed item from its queue and waits until it does not run. May sleep.
+/// Takes a delayed item from its queue, and waits until it is not running. May sleep.
 ///
 /// Returns whether it was queued. Not from the item itself.
 pub(crate) fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>) -> bool

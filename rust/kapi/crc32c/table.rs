@@ -2,12 +2,12 @@
 
 //! CRC32c by table lookups, eight bytes at a time ("slicing by 8": Kounavis and Berry, ISCC 2005).
 //!
-//! The kernel's own function is slower where it goes byte by byte because there is no instruction,
-//! and where an emulated instruction takes longer than these lookups.
+//! The kernel's own function is slower where the CPU has no instruction, because it goes byte by
+//! byte. It is also slower where the instruction is emulated and takes longer than these lookups.
 //!
 //! Nothing here needs a kernel: the host tests of `rust/iwarp` include this file.
 
-/// The effect of a byte on the CRC, followed by as many zero bytes as the index of the table says.
+/// Table `n` has the effect on the CRC of each byte with `n` zero bytes behind it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
@@ -29,12 +29,12 @@ const fn tables() -> [[u32; 256]; 8] {
 }
 
 fn look_up(table: &[u32; 256], byte: u8) -> u32 {
-    // There is one for each byte.
+    // The table has an entry for each byte.
     table.get(usize::from(byte)).copied().unwrap_or(0)
 }
 
-/// Goes on from `crc`, which is all ones in the beginning and complemented in the end, with eight
-/// bytes, the first of them the least significant.
+/// Adds eight bytes to `crc`, the first of them the least significant. The CRC is all ones at the
+/// beginning and complemented at the end.
 #[inline]
 pub(crate) fn add_word(crc: u32, word: u64) -> u32 {
     let [t0, t1, t2, t3, t4, t5, t6, t7] = &TABLES;
@@ -43,7 +43,7 @@ pub(crate) fn add_word(crc: u32, word: u64) -> u32 {
     first ^ look_up(t3, e) ^ look_up(t2, f) ^ look_up(t1, g) ^ look_up(t0, h)
 }
 
-/// The same with one byte.
+/// Adds one byte to `crc`.
 #[inline]
 pub(crate) fn add_byte(crc: u32, byte: u8) -> u32 {
     let [table, ..] = &TABLES;

@@ -42,15 +42,15 @@ pub(crate) enum SockAddr {
         addr: [u8; 16],
         /// The port.
         port: u16,
-        /// The interface that a link-local address is of, or 0.
+        /// The interface of a link-local address, or 0.
         scope: u32,
     },
 }
 
-/// Bytes of a `struct sockaddr_storage` that we read: those of `struct sockaddr_in6`.
+/// The bytes of a `struct sockaddr_storage` that are read: those of a `struct sockaddr_in6`.
 const USED: usize = 28;
 
-/// A `struct sockaddr_storage` to be handed to C.
+/// A `struct sockaddr_storage` to pass to C.
 #[repr(C, align(8))]
 pub(in crate::kapi) struct RawAddr([u8; 128]);
 
@@ -65,7 +65,7 @@ impl RawAddr {
         self.0.as_mut_ptr().cast()
     }
 
-    /// The address in here, if it is one of IP.
+    /// The address, if it is an IP address.
     pub(in crate::kapi) fn parse(&self) -> Option<SockAddr> {
         SockAddr::parse(self.0.first_chunk()?)
     }
@@ -122,7 +122,7 @@ impl SockAddr {
         }
     }
 
-    /// The address that a GID is, see [`Self::to_gid`]; `scope` is for a link-local one.
+    /// The inverse of [`Self::to_gid`]. `scope` is used for a link-local address.
     pub(crate) fn from_gid(gid: [u8; 16], port: u16, scope: u32) -> Self {
         if let Some(addr) = gid
             .strip_prefix(&V4_MAPPED)
@@ -163,7 +163,7 @@ impl SockAddr {
         }
     }
 
-    /// The address as C has it.
+    /// The address as a C structure.
     pub(in crate::kapi) fn to_raw(self) -> RawAddr {
         let mut raw = RawAddr::new();
         let buf = &mut raw.0;
@@ -183,7 +183,7 @@ impl SockAddr {
         raw
     }
 
-    /// Reads an address that C has; `None` if it is not one of IP.
+    /// Reads a C address. Returns `None` if it is not an IP address.
     ///
     /// # Safety
     ///

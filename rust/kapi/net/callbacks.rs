@@ -3,13 +3,14 @@
 //! Callbacks of sockets.
 //!
 //! `sk_user_data` is a pointer to a boxed [`Owner`], tagged so that TCP does not copy it to a
-//! listener's children. What excludes a change of it from running callbacks differs:
-//! - TCP calls those of a connection with the socket locked, by a process that owns it or by a
-//!   softirq when no process does. The change is made by a process that owns it. No other lock is
-//!   needed; `sk_callback_lock` could not be taken: a callback that sends may be called again from
-//!   inside TCP's send, and a waiting writer then makes a deadlock of the second read lock.
+//! listener's children. How a change of it is kept apart from running callbacks depends on the
+//! socket:
+//! - TCP calls those of a connection with the socket locked, by the process that owns it, or by a
+//!   softirq if no process does. The change is made by a process that owns it. No other lock is
+//!   needed. `sk_callback_lock` could not be taken: a callback that sends may be called again from
+//!   inside TCP's send, and its second read lock would deadlock with a waiting writer.
 //! - A listener's `data_ready` is called for a child, with the child locked. It takes
-//!   `sk_callback_lock`, as the change does.
+//!   `sk_callback_lock`, and so does the change.
 
 use super::locked::{
     RxSock,
@@ -26,32 +27,32 @@ use kernel::{
     task::might_sleep, //
 };
 
-/// Who handles the events of a connection.
+/// The handler of a connection's events.
 ///
-/// All are called with the socket locked, in softirq or in the process that owns it: nothing in
-/// here may sleep, or call what takes the lock of a socket.
+/// All methods are called with the socket locked, in softirq or in the process that owns it. They
+/// must neither sleep nor call a function that locks a socket.
 pub(crate) trait SocketEvents: Send + Sync {
     /// There is something to read: data or the peer's FIN.
     fn data_ready(&self, sk: &mut RxSock<'_>);
 
-    /// There is space to send, and it was asked for with [`SockView::set_nospace`].
+    /// There is space to send, after a request by [`SockView::set_nospace`].
     ///
-    /// Comes again until [`SockView::clear_nospace`] is called. May come from inside TCP's
-    /// transmission, of what we send or upon an ACK.
+    /// Called again until [`SockView::clear_nospace`] is called. May be called from inside TCP's
+    /// transmission, of our data or upon an ACK.
     ///
-    /// With `tx` the callback may send. There is none if a process owns the socket: what TCP has
-    /// just sent may then be acknowledged, and freed, inside of a send, and TCP still uses it
+    /// With `tx` the callback may send. There is no `tx` if a process owns the socket: inside a
+    /// send, the data that TCP has just sent may be acknowledged and freed while TCP still uses it
     /// (`tcp_write_xmit()`, `sk_flush_backlog()`).
     fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>);
 
-    /// The connection was made, or ends.
+    /// The connection is established, or ends.
     fn state_change(&self, sk: &SockView);
 
     /// The socket has an error.
     fn error_report(&self, _sk: &SockView) {}
 }
 
-/// Who accepts the connections of a listener.
+/// The acceptor of a listener's connections.
 pub(crate) trait Acceptor: Send + Sync {
     /// There is a connection to accept. Called in softirq: must not sleep.
     fn connection_ready(&self);
@@ -73,7 +74,7 @@ pub(super) const STREAM: Stock = Stock {
     error_report: Some(error_report),
 };
 
-/// Those of a listener: `stock`, but for one.
+/// The callbacks of a listener: `stock`, except for `data_ready`.
 pub(super) fn listener(stock: &Stock) -> Stock {
     Stock {
         data_ready: Some(connection_ready),
@@ -81,15 +82,14 @@ pub(super) fn listener(stock: &Stock) -> Stock {
     }
 }
 
-/// Gives a socket other callbacks and another owner; drops the former owner.
+/// Replaces the callbacks and the owner of a socket. Drops the former owner.
 ///
 /// When it returns, no callback runs for the former owner. May sleep.
 ///
 /// # Safety
 ///
-/// `sk` must be a valid TCP socket. `callbacks` must fit: [`STREAM`] if `owner` is
-/// [`Owner::Stream`], [`listener`] if it is [`Owner::Listener`], and the socket's own if there is
-/// none.
+/// `sk` must be a valid TCP socket. `callbacks` must match `owner`: [`STREAM`] for
+/// [`Owner::Stream`], [`listener`] for [`Owner::Listener`], and the socket's own for none.
 pub(super) unsafe fn swap(
     sk: *mut bindings::sock,
     callbacks: &Stock,
@@ -100,7 +100,8 @@ pub(super) unsafe fn swap(
     let mut old: *mut ffi::c_void = null_mut();
     // SAFETY: The socket is valid by the contract of this function, the pointers are.
     let ret = unsafe { bindings::kapi_sk_swap(sk, callbacks, new.cast(), &mut old) };
-    // What the socket does not point to is ours: the former owner, or on an error the new one.
+    // The box that the socket does not point to is ours: the former owner, or on an error the new
+    // one.
     let unused = if ret == 0 { old.cast() } else { new };
     if !unused.is_null() {
         // SAFETY: It came from `KBox::into_raw` here, now or earlier: only this function stores
@@ -164,8 +165,8 @@ unsafe extern "C" fn state_change(sk: *mut bindings::sock) {
 
 /// # Safety
 ///
-/// As [`with_stream`]. TCP reports without the lock only what we never ask for: time stamps and,
-/// with IP_RECVERR, ICMP messages.
+/// As [`with_stream`]. TCP calls it without the lock only for events that are never enabled here:
+/// time stamps and, with IP_RECVERR, ICMP messages.
 unsafe extern "C" fn error_report(sk: *mut bindings::sock) {
     // SAFETY: By the contract of this function; the view does not outlive the call.
     let view = unsafe { SockView::new(sk) };
@@ -173,7 +174,7 @@ unsafe extern "C" fn error_report(sk: *mut bindings::sock) {
     unsafe { with_stream(sk, |events| events.error_report(&view)) };
 }
 
-/// The `data_ready` of a listener; and of a child of it before it is accepted, which has no owner.
+/// The `data_ready` of a listener, and of its children until they are accepted. They have no owner.
 ///
 /// # Safety
 ///

@@ -31,9 +31,9 @@ use kernel::{
 pub(crate) struct ListenOpts {
     /// How many connections may wait to be accepted.
     pub(crate) backlog: u32,
-    /// Only on this device.
+    /// The index of the only device to listen on, if any.
     pub(crate) ifindex: Option<u32>,
-    /// Leave IPv4 to others.
+    /// Whether to leave IPv4 to other sockets.
     pub(crate) v6only: bool,
     /// The type of service or traffic class.
     pub(crate) tos: Option<u8>,
@@ -43,7 +43,7 @@ pub(crate) struct ListenOpts {
 pub(crate) struct Listener(ManuallyDrop<Pin<KBox<Handle>>>);
 
 impl Listener {
-    /// Listens at `addr`. May sleep.
+    /// Listens on `addr`. May sleep.
     pub(crate) fn new(
         net: &NetNs,
         addr: &SockAddr,
@@ -76,11 +76,12 @@ impl Listener {
         self.0.accept()
     }
 
-    /// Ends it: no callback runs after this, and connections not accepted are reset. May sleep.
+    /// Stops listening. No callback runs after this, and connections not accepted are reset. May
+    /// sleep.
     pub(crate) fn close(&self) {
         might_sleep();
         self.0.detach();
-        // It may never have come to listening.
+        // The socket may not have begun to listen.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be done with a socket that is locked.
+//! Operations on a locked socket.
 
 use super::{
     skb::Skb,
@@ -29,7 +29,7 @@ use kernel::{
 /// The socket is valid, and locked by a process that owns it or as in softirq, as long as this
 /// exists.
 pub(crate) struct SockView {
-    // A raw pointer, hence neither `Send` nor `Sync`: the lock is of this context.
+    // A raw pointer makes this neither `Send` nor `Sync`: the lock belongs to this context.
     sk: *mut bindings::sock,
 }
 
@@ -48,21 +48,21 @@ impl SockView {
         TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.sk) })
     }
 
-    /// The error of the socket, which stays there.
+    /// The error of the socket, which is not cleared.
     pub(crate) fn error(&self) -> Option<Error> {
         // SAFETY: Valid by the type invariants.
         let err = unsafe { bindings::kapi_sk_err(self.sk) };
         (err != 0).then(|| Error::from_errno(err.wrapping_neg()))
     }
 
-    /// How many bytes a full segment carries.
+    /// The number of bytes in a full segment.
     pub(crate) fn mss(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_sk_mss(self.sk) }
     }
 
-    /// How much more TCP takes, in bytes of memory: how much of the send buffer is free, or 0 if it
-    /// takes no new segment.
+    /// The number of bytes of memory that TCP still takes: the free part of the send buffer, or 0
+    /// if it takes no new segment.
     pub(crate) fn space(&self) -> usize {
         // SAFETY: Valid by the type invariants.
         usize::try_from(unsafe { bindings::kapi_sk_space(self.sk) }).unwrap_or(0)
@@ -82,7 +82,7 @@ impl SockView {
 
     /// Asks for [`write_space`](super::SocketEvents::write_space).
     ///
-    /// Look at [`Self::space`] again after it: space may have come in between.
+    /// Check [`Self::space`] again afterwards: space may have become free in between.
     pub(crate) fn set_nospace(&self) {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_sk_set_nospace(self.sk) };
@@ -94,13 +94,13 @@ impl SockView {
         unsafe { bindings::kapi_sk_clear_nospace(self.sk) };
     }
 
-    /// What TCP has sent, and what the peer has acknowledged of it.
+    /// The sender's sequence numbers.
     pub(crate) fn sent(&self) -> SendSeq {
         // SAFETY: Valid by the type invariants.
         unsafe { sent(self.sk) }
     }
 
-    /// Hands all that is pending to TCP.
+    /// Hands all pending data to TCP.
     #[inline(always)]
     fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         let Some(bytes) = buf.few() else {
@@ -120,7 +120,7 @@ impl SockView {
         accepted(unsafe { bindings::kapi_sk_send_bytes(self.sk, data, len, more) })
     }
 
-    /// As [`Self::send`], of what TCP gets by reference.
+    /// As [`Self::send`], for data that TCP gets by reference.
     #[inline(never)]
     fn send_pages(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         if buf.shared().is_empty() {
@@ -130,7 +130,7 @@ impl SockView {
         if !buf.shared().is_empty() || buf.pending() == 0 {
             return Ok(shared);
         }
-        // An error comes again if there was one.
+        // If there was an error, it comes again.
         Ok(shared.saturating_add(self.send(buf, more).unwrap_or(0)))
     }
 
@@ -141,22 +141,22 @@ impl SockView {
             return Ok(0);
         }
         let first = bvec.as_mut_ptr().cast();
-        // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements
-        // are written and describe `len` bytes of pages; TCP takes references of its own of what it
-        // keeps.
+        // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements are
+        // written and describe `len` bytes of pages. TCP takes its own references to the pages that
+        // it keeps.
         let ret = unsafe { bindings::kapi_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
         let taken = accepted(ret)?;
         buf.consume(taken);
         Ok(taken)
     }
 
-    /// Hands to TCP what is to be sent by reference, in one call.
+    /// Hands the data to be sent by reference to TCP, in one call.
     fn send_shared(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         let runs = buf.shared();
         let len = runs.iter().map(|run| run.bv_len as usize).sum();
         let first = runs.as_ptr().cast_mut();
         let n = runs.len() as u32;
-        // Memory of others never goes without.
+        // Memory of others is never sent without a mark.
         let mark = buf.marker().ok_or(EINVAL)?;
         // SAFETY: As in `send_copied()`; the elements are read only. The mark is valid during the
         // call; TCP takes references of its own.
@@ -167,12 +167,12 @@ impl SockView {
     }
 }
 
-/// The sender's sequence numbers, both read at one time.
+/// The sender's sequence numbers, both read at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendSeq {
-    /// That of the first byte the peer has not acknowledged (`snd_una`).
+    /// The first byte that the peer has not acknowledged (`snd_una`).
     pub(crate) una: u32,
-    /// That of the next byte TCP will take (`write_seq`).
+    /// The next byte that TCP will take (`write_seq`).
     pub(crate) next: u32,
 }
 
@@ -197,7 +197,7 @@ pub(super) unsafe fn sent(sk: *const bindings::sock) -> SendSeq {
     }
 }
 
-/// How much TCP took: nothing if it has no space.
+/// The number of bytes that TCP took, 0 if it has no space.
 fn accepted(ret: ffi::c_int) -> Result<usize> {
     match usize::try_from(ret) {
         Ok(taken) => Ok(taken),
@@ -230,23 +230,25 @@ impl<'a> LockedSock<'a> {
         }
     }
 
-    /// Hands all that is pending in `buf` to TCP, in one call; returns how much TCP took.
+    /// Hands all pending data in `buf` to TCP, in one call. Returns the number of bytes that TCP
+    /// took.
     ///
     /// 0 means that there is no space now; [`write_space`](super::SocketEvents::write_space) will
-    /// come. With `more`, a segment that is not full waits for the next call. Callbacks of the
-    /// socket may run inside.
+    /// follow. With `more`, a partial segment waits for the next call. Callbacks of the socket may
+    /// run inside the call.
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
     }
 
-    /// Hands `bytes` to TCP, which copies them; returns how many it took, as [`Self::send`] does.
+    /// Hands `bytes` to TCP, which copies them. Returns how many it took, as [`Self::send`] does.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize> {
         self.view.send_bytes(bytes, false)
     }
 
-    /// Has TCP take what has come in since a process locked the socket. Callbacks of the socket may
-    /// run inside. May sleep if a process has it; nothing can have come in otherwise.
+    /// Makes TCP process what has arrived since a process locked the socket. Callbacks of the
+    /// socket may run inside the call. May sleep if a process owns the socket; otherwise nothing
+    /// can have arrived.
     pub(crate) fn flush_backlog(&mut self) {
         if !self.bh {
             // SAFETY: The socket is valid, and owned by this process.
@@ -284,7 +286,7 @@ pub(crate) struct RxSock<'a> {
 impl RxSock<'_> {
     /// # Safety
     ///
-    /// As [`SockView::new`]; and the caller is a `data_ready` callback.
+    /// As [`SockView::new`], and the caller is a `data_ready` callback.
     pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self {
             // SAFETY: By the contract of this function.
@@ -293,11 +295,11 @@ impl RxSock<'_> {
         }
     }
 
-    /// Reads what has been received: `f` gets it range by range, and returns how many bytes of the
-    /// range it consumed. Reading stops when that is not all of it.
+    /// Reads received data: `f` gets it range by range, and returns how many bytes of the range it
+    /// consumed. Reading stops when `f` does not consume a whole range.
     ///
-    /// Returns how many bytes were consumed. What is not consumed comes again at the next call. It
-    /// fails with EPROTO if the peer has sent urgent data: nothing behind that can be read.
+    /// Returns the number of bytes consumed. The rest comes again at the next call. Fails with
+    /// EPROTO if the peer has sent urgent data, because nothing behind that can be read.
     pub(crate) fn read<F: FnMut(&mut Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
         let mut reader = Reader {
             f,
@@ -316,22 +318,22 @@ impl RxSock<'_> {
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
     }
 
-    /// Whether no more can come before what is here has been read: there is no room for it, or the
-    /// peer has sent all it had.
+    /// Whether nothing more can arrive until the received data is read: there is no room for it, or
+    /// the peer has sent all its data.
     pub(crate) fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_rx_stuck(self.view.sk) }
     }
 
-    /// Acknowledges what was received, if that is put off: in a stream that goes both ways TCP
-    /// waits up to 40 ms for something that goes back.
+    /// Sends a delayed acknowledgement now. In a bidirectional stream TCP delays it for up to 40
+    /// ms, to send it with data.
     pub(crate) fn ack_now(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_sk_ack_now(self.view.sk) };
     }
 
-    /// Acknowledges what was received and is not read, if it is more than a segment: TCP does so
-    /// only for what is read.
+    /// Acknowledges data that is received but not read, if it is more than a segment. TCP itself
+    /// does so only for data that is read.
     pub(crate) fn ack_unread(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_sk_ack_unread(self.view.sk) };
@@ -361,7 +363,7 @@ pub(crate) struct TxSock<'a> {
 impl TxSock<'_> {
     /// # Safety
     ///
-    /// As [`SockView::new`]; and the caller is a `write_space` callback, and no process owns the
+    /// As [`SockView::new`], the caller is a `write_space` callback, and no process owns the
     /// socket.
     pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self {
@@ -389,9 +391,10 @@ impl Deref for TxSock<'_> {
 /// The argument of the read actor.
 struct Reader<F> {
     f: F,
-    /// The socket that is read, and locked.
+    /// The socket, which is locked.
     sk: *mut bindings::sock,
-    /// `tcp_read_sock()` goes on with the rest of a buffer that was consumed in part.
+    /// The last range was not consumed as a whole. `tcp_read_sock()` still offers the rest of its
+    /// buffer.
     stop: bool,
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Marks of what TCP sends by reference from memory of others.
+//! Marks on memory of others that TCP sends by reference.
 //!
 //! A mark goes with every buffer that refers to such memory, and with every clone and every part of
-//! one, wherever it is: with TCP, in a queue, at a device. A probe of the path's MTU would be
-//! without: where TCP makes such, nothing is sent by reference. A mark does two things. Whoever
-//! would keep such a buffer on this machine, or hand it to a local receiver, copies it first
-//! (`skb_orphan_frags_rx`). And it tells when the last of them is gone. The peer's acknowledgement
-//! alone does not: a peer may acknowledge what still waits in a queue here, and what is in the
-//! memory when it leaves the queue goes to the peer. That time is finite: it is a driver's duty to
-//! free what it has sent (`Documentation/networking/driver.rst`).
+//! one, wherever it is: in TCP, in a queue, at a device. A probe of the path MTU would have no
+//! mark, so nothing is sent by reference where TCP makes such probes. A mark has two effects. Code
+//! that would keep such a buffer on this machine, or hand it to a local receiver, copies it first
+//! (`skb_orphan_frags_rx`). And the mark shows when the last of the buffers is gone. The peer's
+//! acknowledgement does not show that: a peer may acknowledge data that still waits in a queue
+//! here, and the peer then gets what the memory contains when the data leaves the queue. That time
+//! is finite, because a driver has to free what it has sent
+//! (`Documentation/networking/driver.rst`).
 //!
 //! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
@@ -38,16 +39,16 @@ use kernel::{
     },
 };
 
-/// Marks that a buffer may have.
+/// The number of marks that buffers may have.
 static OUT: Atomic<u32> = Atomic::new(0);
 
-/// How long [`wait`] is silent, and then between two messages.
+/// How long [`wait`] is silent before its first message, and between two messages.
 const PATIENCE_MS: u32 = 10_000;
 
-/// Who wants to know that memory is no longer referred to.
+/// The handler of a mark's release.
 pub(crate) trait OnRelease: Send + Sync + 'static {
-    /// A mark is released. In any context, also with locks of others held: must not sleep, send, or
-    /// call back a consumer.
+    /// The mark is released. Called in any context, also with locks of others held: must not sleep,
+    /// send, or call back a consumer.
     fn released(&self);
 }
 
@@ -57,7 +58,7 @@ pub(crate) trait OnRelease: Send + Sync + 'static {
 /// it.
 #[repr(C)]
 struct Inner {
-    // First: the C side knows only this.
+    // The first field, because the C side knows only this.
     ubuf: UnsafeCell<bindings::ubuf_info>,
     owner: Option<Arc<dyn OnRelease>>,
 }
@@ -72,17 +73,17 @@ static OPS: bindings::ubuf_info_ops = bindings::ubuf_info_ops {
     link_skb: None,
 };
 
-/// The mark of one message, to ask whether it is released.
+/// The mark of one message. It tells whether it is released.
 pub(crate) struct Mark(Arc<Inner>);
 
 impl Mark {
-    /// A mark, and the means to put it on buffers, if there is memory. Any context.
+    /// Makes a mark and the marker that puts it on buffers. Any context.
     pub(crate) fn new(owner: Option<Arc<dyn OnRelease>>) -> Result<(Self, Marker)> {
         let inner = Arc::new(
             Inner {
                 ubuf: UnsafeCell::new(bindings::ubuf_info {
                     ops: &raw const OPS,
-                    // The marker's.
+                    // The reference of the marker.
                     refcnt: bindings::refcount_t {
                         refs: bindings::atomic_t { counter: 1 },
                     },
@@ -114,7 +115,7 @@ impl Mark {
 ///
 /// # Invariants
 ///
-/// It is the `ubuf` of an [`Inner`], and one of its count is ours.
+/// This is the `ubuf` of an [`Inner`], and owns one of its count.
 pub(crate) struct Marker(NonNull<bindings::ubuf_info>);
 
 // SAFETY: What is done with the mark is atomic.
@@ -123,7 +124,7 @@ unsafe impl Send for Marker {}
 unsafe impl Sync for Marker {}
 
 impl Marker {
-    /// For `msg_ubuf`; valid as long as the marker is.
+    /// The value for `msg_ubuf`, valid as long as the marker is.
     pub(super) fn as_raw(&self) -> *mut bindings::ubuf_info {
         self.0.as_ptr()
     }
@@ -136,11 +137,11 @@ impl Drop for Marker {
     }
 }
 
-/// Gives one of the count back.
+/// Drops one of the count.
 ///
 /// # Safety
 ///
-/// `ubuf` must be that of an [`Inner`], and one of its count the caller's.
+/// `ubuf` must be that of an [`Inner`], and the caller must own one of its count.
 unsafe fn put(ubuf: *mut bindings::ubuf_info) {
     // SAFETY: By the contract of this function.
     if !unsafe { bindings::kapi_ubuf_put(ubuf) } {
@@ -156,11 +157,11 @@ unsafe fn put(ubuf: *mut bindings::ubuf_info) {
     OUT.fetch_sub(1, Release);
 }
 
-/// A buffer with the mark is freed, or was copied.
+/// Called when a buffer with the mark is freed or was copied.
 ///
 /// # Safety
 ///
-/// `ubuf` must be that of an [`Inner`], and one of its count the caller's.
+/// `ubuf` must be that of an [`Inner`], and the caller must own one of its count.
 unsafe extern "C" fn complete(
     _skb: *mut bindings::sk_buff,
     ubuf: *mut bindings::ubuf_info,
@@ -170,10 +171,10 @@ unsafe extern "C" fn complete(
     unsafe { put(ubuf) };
 }
 
-/// Waits until no buffer has a mark any more, whose release would call us. May sleep.
+/// Waits until no buffer has a mark whose release calls this module. May sleep.
 ///
-/// There must be no sockets any more; what they had sent may still be queued at a device. Nobody
-/// can take it from there, so this has no bound; it tells what it waits for.
+/// There must be no sockets any more. The data they sent may still be queued at a device, and
+/// nothing can take it from there. So the wait has no bound, and logs what it waits for.
 pub(super) fn wait() {
     while !context::poll(PATIENCE_MS, 1, || OUT.load(Acquire) == 0) {
         pr_warn!(
@@ -181,6 +182,6 @@ pub(super) fn wait() {
             OUT.load(Relaxed)
         );
     }
-    // Whoever released the last one may not have returned from here, and may have been preempted.
+    // The context that released the last mark may still be in this module, and may be preempted.
     context::synchronize_tasks();
 }

@@ -72,19 +72,20 @@ pub(crate) use socket::{
 };
 pub(crate) use tx_buf::TxBuf;
 
-/// Where sockets are released: dropping one must work in any context, releasing one may sleep.
+/// The queue that releases sockets. A socket may be dropped in any context, but its release may
+/// sleep.
 static RELEASE: Atomic<*mut WorkQueue> = Atomic::new(core::ptr::null_mut());
 
-/// What the sockets of this module need.
+/// The common resources of all sockets.
 ///
-/// The first to be made, and the last to be dropped, of all that uses sockets.
+/// It is made before, and dropped after, everything that uses sockets.
 pub(crate) struct Net {
     // A box, for the address in `RELEASE`.
     queue: KBox<WorkQueue>,
 }
 
 impl Net {
-    /// Makes the queue that releases sockets, with that name. May sleep.
+    /// Makes the queue that releases sockets, and names it `name`. May sleep.
     pub(crate) fn init(name: &CStr) -> Result<Self> {
         let queue = KBox::new(WorkQueue::new(name, Kind::Unbound)?, GFP_KERNEL)?;
         RELEASE.store((&raw const *queue).cast_mut(), Release);
@@ -95,7 +96,7 @@ impl Net {
 impl Drop for Net {
     /// Waits until the sockets that were dropped are gone. May sleep.
     fn drop(&mut self) {
-        // Releasing one may drop another: that goes to the same queue.
+        // The release of one socket may drop another, which goes to the same queue.
         self.queue.drain();
         RELEASE.store(core::ptr::null_mut(), Release);
         mark::wait();
@@ -106,7 +107,7 @@ impl Drop for Net {
     }
 }
 
-/// Has `job` run in process context, soon. Any context.
+/// Runs `job` soon, in process context. Any context.
 fn release_later(job: Pin<KBox<socket::Handle>>) {
     // SAFETY: The queue is valid as long as its address is there: `Net` is dropped after all that
     // has sockets.

@@ -34,7 +34,7 @@ pub(crate) mod arphrd {
 ///
 /// # Invariants
 ///
-/// The pointer is valid, and a reference of it is ours.
+/// The pointer is valid, and this owns a reference to it.
 pub(crate) struct NetNs(NonNull<bindings::net>);
 
 // SAFETY: A namespace may be used and put from any thread.
@@ -77,7 +77,7 @@ impl PartialEq for NetNs {
     }
 }
 
-/// The name of a device when it was asked for.
+/// The name that a device had when it was read.
 #[derive(Clone, Copy)]
 pub(crate) struct DevName([u8; bindings::IFNAMSIZ as usize]);
 
@@ -113,7 +113,7 @@ impl HwAddr {
 ///
 /// # Invariants
 ///
-/// The pointer is valid, and a reference of it is ours.
+/// The pointer is valid, and this owns a reference to it.
 pub(crate) struct NetDev(NonNull<bindings::net_device>);
 
 // SAFETY: A device may be used and put from any thread.
@@ -183,13 +183,13 @@ impl NetDev {
         unsafe { bindings::kapi_dev_type(self.0.as_ptr()) }
     }
 
-    /// Whether it was set up.
+    /// Whether the device is up.
     pub(crate) fn is_up(&self) -> bool {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_dev_is_up(self.0.as_ptr()) }
     }
 
-    /// Its namespace, unless that is being dismantled.
+    /// The namespace, unless it is being dismantled.
     pub(crate) fn net(&self) -> Option<NetNs> {
         // SAFETY: Valid by the type invariants.
         let net = unsafe { bindings::kapi_dev_net(self.0.as_ptr()) };
@@ -197,7 +197,8 @@ impl NetDev {
         NonNull::new(net).map(NetNs)
     }
 
-    /// Its addresses, IPv4 first, with port 0. Link-local ones have its index as the scope.
+    /// The addresses, IPv4 first, with port 0. A link-local one has the device's index as its
+    /// scope.
     ///
     /// May sleep.
     pub(crate) fn addrs(&self) -> Result<KVec<SockAddr>> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told of changes of network devices and their addresses.
+//! Notification of changes of network devices and their addresses.
 
 use super::{
     addr::{
@@ -26,25 +26,25 @@ use kernel::{
 /// What happened to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NetdevEvent {
-    /// It is there.
+    /// It was registered.
     Register,
-    /// It goes away; references must be given up.
+    /// It is being unregistered; references must be dropped.
     Unregister,
-    /// It was set up.
+    /// It was brought up.
     Up,
-    /// It will be set down.
+    /// It is about to be brought down.
     GoingDown,
-    /// It was set down.
+    /// It was brought down.
     Down,
     /// Its flags or its link changed.
     Change,
-    /// It has another MTU.
+    /// Its MTU changed.
     ChangeMtu,
-    /// It has another link layer address.
+    /// Its link layer address changed.
     ChangeAddr,
-    /// It has another name.
+    /// Its name changed.
     ChangeName,
-    /// The system goes down.
+    /// The system is going down.
     Reboot,
     /// Something else.
     Other,
@@ -59,12 +59,12 @@ pub(crate) enum AddrEvent {
     Removed,
 }
 
-/// Who wants to know.
+/// The handler of events.
 pub(crate) trait NetdevEvents: Send + Sync {
-    /// Called with RTNL held, may sleep. Must neither take RTNL nor wait for who does.
+    /// Called with RTNL held. May sleep. Must neither take RTNL nor wait for a context that does.
     fn netdev(&self, dev: &NetDev, event: NetdevEvent);
 
-    /// Called in any context, must not sleep.
+    /// Called in any context. Must not sleep.
     fn addr(&self, _dev: &NetDev, _addr: SockAddr, _event: AddrEvent) {}
 }
 
@@ -105,7 +105,7 @@ fn block(call: Call) -> Opaque<bindings::notifier_block> {
 impl NetdevNotifier {
     /// Registers `handler`. May sleep; not under RTNL.
     ///
-    /// For the devices that are there, it is told that they are, and up.
+    /// For a device that exists already, the handler gets `Register`, and `Up` if the device is up.
     pub(crate) fn register(handler: Arc<dyn NetdevEvents>) -> Result<Self> {
         might_sleep();
         let blocks = KBox::new(
@@ -188,7 +188,7 @@ unsafe extern "C" fn netdev_callback(
     bindings::NOTIFY_DONE as ffi::c_int
 }
 
-/// Passes on an event of an address, after `read` looked into `ifa`.
+/// Reports an event of an address, which `read` extracts from `ifa`.
 ///
 /// # Safety
 ///

@@ -26,8 +26,8 @@ use kernel::{
     prelude::*, //
 };
 
-/// How far [`Skb::peek`] looks ahead: all of a small FPDU, or the end of one and the header of the
-/// next.
+/// The number of bytes that [`Skb::peek`] looks ahead: all of a small FPDU, or the end of one and
+/// the header of the next.
 const AHEAD: usize = 128;
 
 /// A range of bytes of a socket buffer.
@@ -79,7 +79,8 @@ impl Skb<'_> {
         self.len
     }
 
-    /// Where `len` bytes from `offset` on are in the buffer; `None` if they are not in the range.
+    /// The position of `len` bytes from `offset` on in the buffer; `None` if they are not in the
+    /// range.
     fn at(&self, offset: usize, len: usize) -> Option<usize> {
         if offset.checked_add(len)? > self.len {
             return None;
@@ -87,7 +88,7 @@ impl Skb<'_> {
         self.offset.checked_add(offset)
     }
 
-    /// The bytes from `offset` on, if they are what was looked ahead to.
+    /// The bytes from `offset` on, if `ahead` has them.
     fn ahead(&self, offset: usize, len: usize) -> Option<&[u8]> {
         // SAFETY: That many are initialised by the type invariants.
         let ahead = unsafe { slice::from_raw_parts(self.ahead.as_ptr().cast(), self.ahead_len) };
@@ -95,10 +96,10 @@ impl Skb<'_> {
         ahead.get(from..)?.get(..len)
     }
 
-    /// Up to `len` bytes from `offset` on: fewer at the end of the range, and 128 at the most. Any
+    /// Up to `len` bytes from `offset` on: fewer at the end of the range, and at most 128. Any
     /// context.
     ///
-    /// Small parts that follow each other are copied out of the buffer in one go.
+    /// Small consecutive parts are copied out of the buffer at once.
     pub(crate) fn peek(&mut self, offset: usize, len: usize) -> Result<&[u8]> {
         let left = self.len.checked_sub(offset).ok_or(EINVAL)?;
         let len = len.min(left).min(AHEAD);
@@ -129,8 +130,8 @@ impl Skb<'_> {
         len <= behind as usize
     }
 
-    /// Calls `f` for each part of `len` bytes from `offset` on, in this buffer and those behind it:
-    /// with the range it is in, where in it, and its length. They [have come](Self::has_come).
+    /// Calls `f` for each part of `len` bytes from `offset` on, in this buffer and those behind it.
+    /// `f` gets the range, the offset in it, and the length. The bytes [have come](Self::has_come).
     fn for_each_part(
         &self,
         offset: usize,
@@ -214,7 +215,8 @@ impl Skb<'_> {
         }
         // SAFETY: The buffer is valid by the type invariants.
         let nested = || unsafe { bindings::kapi_skb_has_nested_list(self.skb) };
-        // Of a list of buffers `skb_seq_read()` does not see what these have for lists in turn.
+        // `skb_seq_read()` does not descend into the lists of buffers that are in a list
+        // themselves.
         if !is_by_table() || nested() {
             // CAST: Both fit, by the type invariants.
             crc.update_with(|crc| {
@@ -234,7 +236,7 @@ impl Skb<'_> {
             let mut data = null();
             // SAFETY: As above. It is called until it returns 0, so it unmaps what it maps.
             let run = unsafe { bindings::skb_seq_read(done, &mut data, state.as_mut_ptr()) };
-            // What it gives may go on behind the end.
+            // The run may extend beyond the end of the range.
             let run = run.min(to - from - done);
             let Some(data) = NonNull::new(data.cast_mut()).filter(|_| run != 0) else {
                 break;

@@ -87,9 +87,9 @@ impl TcpState {
 /// How far [`Socket::connect`] got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Connect {
-    /// The connection is there.
+    /// The connection is established.
     Done,
-    /// [`SocketEvents::state_change`] will tell.
+    /// [`SocketEvents::state_change`] will report the outcome.
     InProgress,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum Shutdown {
     Both,
 }
 
-/// A C socket that we own, and the means to release it from process context.
+/// A C socket, and the means to release it from process context.
 ///
 /// # Invariants
 ///
@@ -128,7 +128,7 @@ impl_has_work! {
 impl WorkItem for Handle {
     type Pointer = Pin<KBox<Self>>;
 
-    /// The socket was dropped.
+    /// Releases the socket after it was dropped.
     fn run(this: Pin<KBox<Self>>) {
         this.detach();
         // SAFETY: Owned by the type invariants, and nobody uses it any more.
@@ -137,7 +137,7 @@ impl WorkItem for Handle {
 }
 
 impl Handle {
-    /// Takes a socket over. With `stock`, its callbacks are made those. May sleep.
+    /// Takes over a socket. If `stock` is given, its callbacks are set to that. May sleep.
     ///
     /// # Safety
     ///
@@ -217,7 +217,7 @@ impl Handle {
         &self.stock
     }
 
-    /// Takes our callbacks away. May sleep.
+    /// Removes our callbacks. May sleep.
     pub(super) fn detach(&self) {
         // SAFETY: Valid by the type invariants. The callbacks are the socket's own.
         let _ = unsafe { callbacks::swap(self.sk(), &self.stock, None) };
@@ -225,7 +225,7 @@ impl Handle {
 
     /// Binds to an address. May sleep.
     pub(super) fn bind(&self, addr: &SockAddr) -> Result {
-        // A port is free again when the connection is gone, though it is in TIME-WAIT.
+        // The port may be bound again while a former connection is in TIME-WAIT.
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::sock_set_reuseaddr(self.sk()) };
         let mut addr = addr.to_raw();
@@ -270,13 +270,13 @@ impl Handle {
     }
 }
 
-/// A TCP connection, or what will be one.
+/// A TCP connection, or a socket that will be one.
 ///
-/// Share it as an `Arc<Socket>`: all methods take `&self`. It may be dropped in any context; it is
-/// released a little later then, in process context. What must happen at once, ask for:
-/// [`Self::detach`], [`Self::abort`] or [`Self::shutdown`].
+/// Share it as an `Arc<Socket>`: all methods take `&self`. It may be dropped in any context, and is
+/// then released a little later, in process context. For an immediate effect call [`Self::detach`],
+/// [`Self::abort`] or [`Self::shutdown`].
 ///
-/// Methods may sleep, unless they say otherwise; none waits for the network.
+/// Methods may sleep, unless they say otherwise. None waits for the network.
 pub(crate) struct Socket(ManuallyDrop<Pin<KBox<Handle>>>);
 
 impl Socket {
@@ -299,7 +299,7 @@ impl Socket {
         self.0.bind_to_device(ifindex)
     }
 
-    /// Starts to connect.
+    /// Starts connecting.
     pub(crate) fn connect(&self, addr: &SockAddr) -> Result<Connect> {
         might_sleep();
         let mut addr = addr.to_raw();
@@ -321,7 +321,7 @@ impl Socket {
         }
     }
 
-    /// Our address.
+    /// The local address.
     pub(crate) fn local_addr(&self) -> Result<SockAddr> {
         self.0.local_addr()
     }
@@ -350,17 +350,17 @@ impl Socket {
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
     }
 
-    /// Reads what is there: `EAGAIN` if nothing, 0 at the end of the stream.
+    /// Reads received data: `EAGAIN` if there is none, 0 at the end of the stream.
     pub(crate) fn recv(&self, buf: &mut [u8]) -> Result<usize> {
         self.recv_flags(buf, 0)
     }
 
-    /// As [`Self::recv`], but what was read stays there.
+    /// As [`Self::recv`], but leaves the data in the socket.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> Result<usize> {
         self.recv_flags(buf, bindings::MSG_PEEK)
     }
 
-    /// The state of the connection a moment ago. Any context.
+    /// The state of the connection, which may change at any time. Any context.
     pub(crate) fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
         TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.0.sk()) })
@@ -391,7 +391,7 @@ impl Socket {
         self.0.shutdown(how)
     }
 
-    /// Resets the connection: nothing that is queued is sent any more.
+    /// Resets the connection: queued data is not sent any more.
     ///
     /// The owner, if there still is one, sees the error `cause`.
     pub(crate) fn abort(&self, cause: Error) {
@@ -426,22 +426,22 @@ impl Socket {
         Ok(())
     }
 
-    /// Leaves IPv4 to others.
+    /// Leaves IPv4 to other sockets.
     pub(crate) fn set_v6only(&self) -> Result {
         self.0.set_v6only()
     }
 
-    /// Has `owner` handle the events, in place of an earlier owner, none of whose callbacks runs
-    /// when this returns.
+    /// Makes `owner` the handler of the events. When this returns, no callback of an earlier owner
+    /// runs.
     ///
-    /// For bytes that are there already, call [`Self::run_data_ready`]. Not from a callback.
+    /// For bytes that have arrived already, call [`Self::run_data_ready`]. Not from a callback.
     pub(crate) fn attach(&self, owner: Arc<dyn SocketEvents>) -> Result {
         let owner = KBox::new(Owner::Stream(owner), GFP_KERNEL)?;
         // SAFETY: Valid by the type invariants. Callbacks and owner fit.
         unsafe { callbacks::swap(self.0.sk(), &callbacks::STREAM, Some(owner)) }
     }
 
-    /// Ends what [`Self::attach`] began. Not from a callback.
+    /// Undoes [`Self::attach`]. Not from a callback.
     pub(crate) fn detach(&self) {
         self.0.detach();
     }
@@ -462,9 +462,9 @@ impl Socket {
         unsafe { LockedSock::new(self.0.sk(), false) }
     }
 
-    /// Locks the socket as a softirq does, if nobody has it locked and interrupts are on.
+    /// Locks the socket as a softirq does, if it is not locked and interrupts are on.
     ///
-    /// Any context. No sleeping while the guard is there.
+    /// Any context. The holder of the guard must not sleep.
     pub(crate) fn try_lock_bh(&self) -> Option<LockedSock<'_>> {
         // SAFETY: Valid by the type invariants.
         if !unsafe { bindings::kapi_trylock_sock_bh(self.0.sk()) } {

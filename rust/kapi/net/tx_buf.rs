@@ -20,18 +20,18 @@ use kernel::page::PAGE_SIZE;
 
 /// Bytes of a stream that were encoded and wait for TCP to accept them.
 ///
-/// Those that were copied are in private pages that TCP refers to, and that are never written
-/// twice: what is retransmitted or looped back is what the CRC was computed over. Others may be
-/// sent from where they are; they all come before those that were copied.
+/// Copied bytes are in private pages that TCP refers to. No byte there is written twice, so
+/// retransmitted and looped-back bytes are those that the CRC was computed over. Other bytes may be
+/// sent by reference. They all come before the copied ones.
 ///
-/// Keeps its last chunk for what comes next, until [`Self::rest`].
+/// The last chunk is kept for the next bytes, until [`Self::rest`].
 pub(crate) struct TxBuf {
     shared: Shared,
-    /// A ring of chunks: the first is sent from, the last is written to.
+    /// A ring of chunks. Bytes are sent from the first and written to the last.
     chunks: [Option<Chunk>; TxBuf::CHUNKS],
     first: usize,
     used: usize,
-    /// What the last `reserve()` gave.
+    /// The result of the last `reserve()`.
     reserved: usize,
 }
 
@@ -41,7 +41,7 @@ unsafe impl Send for TxBuf {}
 unsafe impl Sync for TxBuf {}
 
 impl TxBuf {
-    /// How many chunks there can be.
+    /// The maximum number of chunks.
     pub(super) const CHUNKS: usize = 16;
 
     /// See [`Self::few`].
@@ -50,7 +50,7 @@ impl TxBuf {
     /// The largest contiguous reservation.
     pub(crate) const MAX_FPDU: usize = PAGE_SIZE << Chunk::ORDER;
 
-    /// An empty buffer, with no memory yet.
+    /// An empty buffer, without memory.
     pub(crate) const fn new() -> Self {
         Self {
             shared: Shared::new(),
@@ -89,7 +89,7 @@ impl TxBuf {
                 Some(rest) => rest,
                 None => Chunk::new(len)?,
             };
-            // The last one may have been kept with nothing pending: no need of it any more.
+            // The last chunk may be kept with nothing pending. It is not needed any more.
             if self.used == 1 && self.pending() == 0 {
                 self.chunks = [const { None }; Self::CHUNKS];
                 self.used = 0;
@@ -112,7 +112,7 @@ impl TxBuf {
         }
     }
 
-    /// Lets other streams have what is left of the last chunk, if nothing is pending. Any context.
+    /// Leaves the rest of the last chunk to other streams, if nothing is pending. Any context.
     pub(crate) fn rest(&mut self) {
         self.reserved = 0;
         if self.used != 1 || self.chunk(0).is_none_or(|chunk| chunk.pending() != 0) {
@@ -124,13 +124,12 @@ impl TxBuf {
         }
     }
 
-    /// How many bytes that were copied wait for TCP.
+    /// The number of copied bytes that wait for TCP.
     pub(crate) fn pending(&self) -> usize {
         self.chunks.iter().flatten().map(Chunk::pending).sum()
     }
 
-    /// Whether a message may be begun that is sent by reference: there is nothing pending. Any
-    /// context.
+    /// Whether a message to be sent by reference may be begun: nothing is pending. Any context.
     pub(crate) fn can_begin_shared(&self) -> bool {
         self.pending() == 0 && self.shared.pending().is_empty()
     }
@@ -141,7 +140,7 @@ impl TxBuf {
         self.shared.marker = Some(marker);
     }
 
-    /// All of that message was appended. Any context.
+    /// Ends the message that is sent by reference: all of it was appended. Any context.
     pub(crate) fn end_shared(&mut self) {
         self.shared.complete = true;
         self.shared.end();
@@ -168,43 +167,43 @@ impl TxBuf {
         unsafe { self.shared.push(addr, len) }
     }
 
-    /// Makes `len` bytes at `addr` pending, which stay there: whether there was room.
+    /// Makes `len` bytes at `addr` pending, by reference. Returns whether there was room.
     ///
     /// # Safety
     ///
     /// They must be in one page of the kernel's linear mapping, not of the slab allocator, and
-    /// pinned by somebody now.
+    /// pinned during the call.
     pub(in crate::kapi) unsafe fn share(&mut self, addr: *const u8, len: usize) -> bool {
         // SAFETY: By the contract of this function.
         unsafe { self.shared.push(addr, len) }
     }
 
-    /// Where the bytes shared from now on begin, for [`Self::unshare`].
+    /// The position of the next shared byte, for [`Self::unshare`].
     pub(crate) fn mark(&self) -> usize {
         self.shared.runs.len()
     }
 
-    /// Takes back what was shared since [`Self::mark`].
+    /// Removes the bytes that were shared since [`Self::mark`].
     pub(crate) fn unshare(&mut self, mark: usize) {
         self.shared.cut(mark);
     }
 
-    /// What is to be sent by reference, before anything else.
+    /// The bytes to be sent by reference, before all others.
     pub(super) fn shared(&self) -> &[bindings::bio_vec] {
         self.shared.pending()
     }
 
-    /// The mark of what is to be sent by reference, for `msg_ubuf`.
+    /// The mark of the bytes to be sent by reference, for `msg_ubuf`.
     pub(super) fn marker(&self) -> Option<*mut bindings::ubuf_info> {
         self.shared.marker.as_ref().map(Marker::as_raw)
     }
 
-    /// Takes note that TCP accepted the first `len` bytes of [`Self::shared`].
+    /// Removes the first `len` bytes of [`Self::shared`], which TCP accepted.
     pub(super) fn consume_shared(&mut self, len: usize) {
         self.shared.consume(len);
     }
 
-    /// All that is pending, if it is so little that a copy is cheaper than a page of its own in the
+    /// All pending bytes, if they are so few that a copy is cheaper than a page of their own in the
     /// socket buffer.
     #[inline]
     pub(super) fn few(&mut self) -> Option<&[u8]> {
@@ -217,7 +216,7 @@ impl TxBuf {
             .then(|| chunk.bytes())
     }
 
-    /// Takes note that TCP has copied the first `len` bytes of [`Self::few`].
+    /// Removes the first `len` bytes of [`Self::few`], which TCP copied.
     #[inline]
     pub(super) fn forget_few(&mut self, len: usize) {
         self.reserved = 0;
@@ -233,7 +232,7 @@ impl TxBuf {
         }
     }
 
-    /// Describes what is pending; returns how many elements are written, and the bytes in them.
+    /// Describes the pending bytes. Returns the number of elements written and of bytes in them.
     pub(super) fn fill(
         &mut self,
         bvec: &mut [MaybeUninit<bindings::bio_vec>; Self::CHUNKS],
@@ -259,7 +258,7 @@ impl TxBuf {
         (n, len)
     }
 
-    /// Takes note that TCP accepted the first `len` pending bytes.
+    /// Removes the first `len` pending bytes, which TCP accepted.
     pub(super) fn consume(&mut self, mut len: usize) {
         self.reserved = 0;
         while let Some(chunk) = self.chunk(0) {
@@ -267,7 +266,7 @@ impl TxBuf {
             // INVARIANT: Not beyond `end`.
             chunk.start = chunk.start.saturating_add(taken);
             len = len.saturating_sub(taken);
-            // The last chunk stays, if something fits in there.
+            // The last chunk is kept if it has room.
             if chunk.pending() > 0 || (self.used == 1 && self.has_room()) {
                 break;
             }

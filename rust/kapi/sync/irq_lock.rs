@@ -2,8 +2,8 @@
 
 //! A spinlock that disables interrupts while it is held.
 //!
-//! Kernel users may post work requests and poll completion queues with interrupts off or in hard
-//! interrupt context, so what those paths lock must be locked this way everywhere.
+//! Kernel consumers may post work requests and poll completion queues with interrupts off or in
+//! hard interrupt context. So the locks of those paths must be taken this way everywhere.
 //!
 //! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 
@@ -27,7 +27,7 @@ pub(crate) struct IrqSave;
 // SAFETY: `spinlock_t` gives mutual exclusion, and `relock` is the default, which calls `lock`.
 unsafe impl Backend for IrqSave {
     type State = bindings::spinlock_t;
-    /// The interrupt flags to go back to.
+    /// The interrupt flags to restore.
     type GuardState = ffi::c_ulong;
 
     unsafe fn init(
@@ -60,7 +60,7 @@ unsafe impl Backend for IrqSave {
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // Without lockdep it would be a call that does nothing, at each locking.
+        // Without lockdep this would be a call without effect at each locking.
         if cfg!(CONFIG_LOCKDEP) {
             // SAFETY: The lock is initialised, by the contract of `assert_is_held`.
             unsafe { bindings::spin_assert_is_held(ptr) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Locks, and what does without, that the kernel crate lacks.
+//! Locks and lock-free primitives that the kernel crate lacks.
 
 mod atomic;
 mod irq_lock;

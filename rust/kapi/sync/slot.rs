@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A place for a box that somebody takes out, uses alone and puts back.
+//! A place for a box that a context takes out, uses alone and puts back.
 
 use super::Atomic;
 use core::{
@@ -34,7 +34,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Takes the box out. What was done to it before it was put in is seen.
+    /// Takes the box out. Writes that were made to it before it was put in are visible.
     pub(crate) fn take(&self) -> Option<KBox<T>> {
         self.swap(null_mut())
     }

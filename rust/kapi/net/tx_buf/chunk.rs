@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages with bytes of a stream, and where they come from and go to.
+//! Pages with bytes of a stream, their allocation and their reuse.
 
 use crate::kapi::{
     bindings,
@@ -26,7 +26,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// - `page` is the first of `cap` bytes of pages mapped at `data`, and a reference of it is ours.
+/// - `page` is the first of `cap` bytes of pages mapped at `data`, and this owns a reference of it.
 /// - `start <= end <= cap`. Nothing before `end` is written again: TCP may refer to it.
 pub(super) struct Chunk {
     pub(super) page: NonNull<bindings::page>,
@@ -37,7 +37,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// The order of the pages of a chunk, if there is memory.
+    /// The page order of a whole chunk, if there is memory.
     pub(super) const ORDER: u32 = 3;
 
     /// A chunk with room for `len` bytes, if there is memory. Any context.
@@ -66,7 +66,7 @@ impl Chunk {
         }
     }
 
-    /// Allocates a chunk, a smaller one if need be.
+    /// Allocates a chunk, a smaller one if memory is short.
     fn allocate(len: usize) -> Option<Self> {
         let mut order = Self::ORDER;
         loop {
@@ -136,8 +136,8 @@ impl Drop for Chunk {
     }
 }
 
-/// Pages of chunks that were sent, of all streams: those that TCP no longer refers to are used
-/// again, which saves clearing them. The oldest one comes first; most others are still in flight.
+/// Pages of sent chunks, of all streams. Pages that TCP no longer refers to are reused, which saves
+/// clearing them. The oldest one is tried first, because most others are still in flight.
 ///
 /// # Invariants
 ///
@@ -146,7 +146,7 @@ pub(in crate::kapi::net) struct Pool;
 
 static SLOTS: [Atomic<*mut bindings::page>; Pool::SIZE as usize] =
     [const { Atomic::new(null_mut()) }; Pool::SIZE as usize];
-/// Where the next one goes, and where the oldest one may be; both count on for ever.
+/// The slots of the next and of the oldest entry. Both are running counts.
 static NEWEST: Atomic<u32> = Atomic::new(0);
 static OLDEST: Atomic<u32> = Atomic::new(0);
 
@@ -166,13 +166,13 @@ impl Pool {
         Self::put(Self::slot(at).xchg(page.as_ptr(), Full));
     }
 
-    /// The oldest one, if TCP has let go of it. Any context.
+    /// The oldest one, if TCP no longer refers to it. Any context.
     fn take() -> Option<Chunk> {
         let (oldest, newest) = (OLDEST.load(Relaxed), NEWEST.load(Relaxed));
         if oldest == newest {
             return None;
         }
-        // Those before that were overwritten.
+        // Older ones were overwritten.
         let ahead = newest.wrapping_sub(oldest);
         let at = oldest.wrapping_add(ahead.saturating_sub(Self::SIZE));
         // INVARIANT: What was there is ours.
@@ -193,7 +193,7 @@ impl Pool {
         page.map(|page| unsafe { Chunk::whole(page) })
     }
 
-    /// Lets go of all pages. Nobody sends meanwhile.
+    /// Drops all pages. No stream may send meanwhile.
     pub(in crate::kapi::net) fn clear() {
         for Rest(rest) in &RESTS {
             drop(Rest::into_chunk(rest.xchg(0, Full)));
@@ -213,8 +213,8 @@ impl Pool {
     }
 }
 
-/// What a stream with nothing more to send has left of its chunk. The next one to send on that CPU
-/// begins there, so that an idle stream holds no pages, and small messages need no new ones.
+/// The rest of the chunk of a stream that has nothing more to send. The next stream to send on that
+/// CPU begins there. So an idle stream holds no pages, and small messages need no new ones.
 ///
 /// # Invariants
 ///
@@ -226,7 +226,7 @@ pub(super) struct Rest(Atomic<u64>);
 static RESTS: [Rest; Rest::COUNT] = [const { Rest(Atomic::new(0)) }; Rest::COUNT];
 
 impl Rest {
-    /// CPUs that are so far apart share one.
+    /// The number of rests. CPUs whose numbers are equal modulo it share one.
     const COUNT: usize = 64;
 
     fn here() -> &'static Self {
@@ -245,11 +245,11 @@ impl Rest {
         let base = unsafe { bindings::kapi_page_to_phys(chunk.page.as_ptr()) };
         // INVARIANT: There is room, so the address is inside of the pages.
         let rest = base.wrapping_add(chunk.end as u64);
-        // What somebody else has left there meanwhile is for the pool.
+        // A rest that another context has left there meanwhile goes to the pool.
         drop(Self::into_chunk(Self::here().0.xchg(rest, Full)));
     }
 
-    /// What was left here, if that is room for `len` bytes. Any context.
+    /// The rest on this CPU, if it has room for `len` bytes. Any context.
     pub(super) fn take(len: usize) -> Option<Chunk> {
         // Nothing is written if there is nothing.
         let rest = &Self::here().0;

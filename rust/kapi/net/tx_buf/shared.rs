@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bytes that TCP gets by reference, from where they are.
+//! Bytes that TCP gets by reference.
 
 use crate::kapi::{
     bindings,
@@ -15,7 +15,7 @@ use kernel::{
     prelude::*,
 };
 
-/// Bytes in pages of anybody, to be sent by reference.
+/// Bytes in pages of others, to be sent by reference.
 ///
 /// # Invariants
 ///
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     first: usize,
     /// The mark of all of them.
     pub(super) marker: Option<Marker>,
-    /// No more of the message will come.
+    /// The message is complete.
     pub(super) complete: bool,
 }
 
@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// Sees to it that there is room for `n` runs.
+    /// Makes room for `n` runs.
     pub(super) fn make_room(&mut self, n: usize) -> bool {
         if self.runs.capacity() == 0 {
             match KVec::with_capacity(Self::MAX, GFP_ATOMIC | __GFP_NOWARN) {
@@ -61,7 +61,7 @@ impl Shared {
         self.runs.spare_capacity_mut().len() >= n
     }
 
-    /// Appends `len` bytes at `addr`; whether there was room.
+    /// Appends `len` bytes at `addr`. Returns whether there was room.
     ///
     /// # Safety
     ///
@@ -82,7 +82,7 @@ impl Shared {
         self.runs.push_within_capacity(run).is_ok()
     }
 
-    /// Forgets the last runs: only `len` of them stay.
+    /// Removes all runs but the first `len`.
     pub(super) fn cut(&mut self, len: usize) {
         while self.runs.len() > len.max(self.first) {
             if let Some(run) = self.runs.pop() {
@@ -115,7 +115,7 @@ impl Shared {
         self.end();
     }
 
-    /// Puts the mark on no more buffers, if TCP has all that it was for.
+    /// Drops the mark if TCP has all bytes of the message.
     pub(super) fn end(&mut self) {
         if self.complete && self.runs.is_empty() {
             self.marker = None;
