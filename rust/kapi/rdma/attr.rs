@@ -28,22 +28,22 @@ pub(crate) mod access {
     pub(crate) const OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 }
 
-/// What a CQ is asked to be.
+/// The requested attributes of a CQ.
 #[derive(Clone, Copy)]
 pub(crate) struct CqAttr {
     pub(crate) cqe: u32,
     pub(crate) flags: u32,
 }
 
-/// What an SRQ is asked to be.
+/// The requested attributes of an SRQ.
 #[derive(Clone, Copy)]
 pub(crate) struct SrqInitAttr {
-    /// Whether it is of the one type iWARP knows.
+    /// Whether it is of the basic type, the only one of iWARP.
     pub(crate) basic: bool,
     pub(crate) attr: SrqAttr,
 }
 
-/// What an SRQ is.
+/// The attributes of an SRQ.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SrqAttr {
     pub(crate) max_wr: u32,
@@ -67,14 +67,14 @@ impl SrqAttr {
     }
 }
 
-/// What of an SRQ is to change.
+/// The requested changes to an SRQ.
 #[derive(Clone, Copy)]
 pub(crate) struct SrqMask {
     pub(crate) max_wr: bool,
     pub(crate) limit: bool,
 }
 
-/// What a CQ is to tell about.
+/// The completions that a CQ notifies of.
 #[derive(Clone, Copy)]
 pub(crate) struct Notify {
     pub(crate) solicited_only: bool,
@@ -90,7 +90,7 @@ pub(crate) struct UserMrReq {
     pub(crate) access: u32,
 }
 
-/// What kind of region a kernel consumer asks for.
+/// The kind of region that a kernel consumer requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MrType {
     MemReg,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told that consumers may use a device, and first of all when they may no longer.
+//! Notification of when consumers may use a device, and of when they no longer may.
 //!
 //! The core takes a device from its clients in the reverse order of their registration, and each of
-//! them waits for what it has on the device. A provider hears of it at the very end, unless it is a
-//! client, too. Besides unregistration this comes with a change of the device's namespace, after
-//! which the clients get it back.
+//! them waits for its objects on the device. A provider is called at the very end, unless it is a
+//! client, too. This also happens when the device changes its namespace. The clients get the device
+//! back afterwards.
 
 use core::marker::PhantomData;
 
@@ -26,8 +26,8 @@ use crate::kapi::bindings::{
     ib_device, //
 };
 
-/// Has [`Driver::going`] and [`Driver::coming`] called. To be made before any device, and dropped
-/// after all of them.
+/// Calls [`Driver::going`] and [`Driver::coming`]. It is made before any device, and dropped after
+/// all of them.
 ///
 /// # Invariants
 ///
@@ -76,7 +76,7 @@ impl<D: Driver> Drop for Notice<D> {
 unsafe extern "C" fn add<D: Driver>(dev: *mut ib_device) -> ffi::c_int {
     // SAFETY: By the requirements of this function.
     if !unsafe { Device::<D>::is_ours(dev) } {
-        // Nothing more is told of this one.
+        // The core does not call again for this device.
         return ENODEV.to_errno();
     }
     // SAFETY: As above.

@@ -39,7 +39,7 @@ use crate::kapi::{
     net::SockAddr, //
 };
 
-/// What a connection is to be made with.
+/// The parameters of a connection to be made.
 pub(crate) struct ConnParam<'a> {
     pub(crate) ord: u32,
     pub(crate) ird: u32,
@@ -75,7 +75,7 @@ pub(super) unsafe fn bytes<'a>(data: *const ffi::c_void, len: usize) -> &'a [u8]
     unsafe { core::slice::from_raw_parts(data.cast(), len) }
 }
 
-/// What the provider left in an identifier.
+/// Takes the data that the provider left in an identifier.
 ///
 /// # Safety
 ///
@@ -91,16 +91,16 @@ pub(super) unsafe fn take_provider_data<T>(id: *mut iw_cm_id) -> Result<Arc<T>> 
     Ok(unsafe { Arc::from_raw(data.cast::<T>()) })
 }
 
-/// Waits for the core to take the ESTABLISHED event of an identifier a user has accepted.
+/// Waits until the core takes the ESTABLISHED event of an identifier that a user has accepted.
 ///
 /// Until a work item of the core has done so, it lets the identifier be accepted or rejected once
 /// more (`iw_cm_accept`: `CONN_RECV`), loses the reference to the QP, and answers the event with
 /// `BUG()`. Kernel consumers do no such thing; what keeps a user off is `ucma`, which lets one call
 /// for an identifier in at a time: `accept` may not return earlier.
 ///
-/// What the core does next is to call the consumer, so we are in its place for that call. It is no
-/// deadlock that the consumer will wait for a mutex `ucma` holds meanwhile: nothing else that is
-/// queued ahead needs this `accept` to be over.
+/// The core calls the consumer next, so this handler takes the consumer's place for that call. The
+/// consumer then waits for a mutex that `ucma` holds meanwhile. This is no deadlock: nothing else
+/// that is queued ahead needs this `accept` to be over.
 #[pin_data]
 pub(super) struct Established {
     handler: bindings::iw_cm_handler,
@@ -109,7 +109,7 @@ pub(super) struct Established {
 }
 
 impl Established {
-    /// To be called before the event is raised. None: no need to wait.
+    /// Expects the event. Called before it is raised. Returns `None` if there is no need to wait.
     ///
     /// # Safety
     ///
@@ -141,7 +141,7 @@ impl Established {
         self.seen.wait_for_completion();
     }
 
-    /// Calls it off.
+    /// Stops expecting the event.
     ///
     /// # Safety
     ///
@@ -151,7 +151,7 @@ impl Established {
         drop(unsafe { Self::take(id) });
     }
 
-    /// Gives the consumer its place back.
+    /// Restores the consumer's handler.
     ///
     /// # Safety
     ///
@@ -277,7 +277,7 @@ impl<D: Driver> CmId<D> {
         self.id().afonly()
     }
 
-    /// Whether the consumer has tied that QP to the identifier, as kernel consumers do with
+    /// Whether the consumer has bound the QP to the identifier, as kernel consumers do with
     /// `rdma_create_qp()`. No program can.
     pub(crate) fn has_qp(&self, qp: &Qp<D>) -> bool {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
@@ -285,7 +285,7 @@ impl<D: Driver> CmId<D> {
         unsafe { bindings::kapi_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
     }
 
-    /// Reports an event. Any context; if it fails, the consumer is not told.
+    /// Reports an event. Any context. If it fails, the consumer does not get the event.
     pub(crate) fn upcall(&self, event: CmEvent<'_>) -> Result {
         let mut ev: bindings::iw_cm_event = pin_init::zeroed();
         match event {
@@ -357,12 +357,12 @@ fn fill(
     Ok(())
 }
 
-/// What the provider reports of a connection.
+/// An event of a connection.
 pub(crate) enum CmEvent<'a> {
     /// To the identifier of the listener.
     ConnectRequest {
-        /// Comes back with the answer. A number and no reference: the core drops a request without
-        /// a word if the listener goes first, or for lack of memory.
+        /// Comes back with the answer. It is a number and not a reference, because the core drops a
+        /// request silently if the listener is destroyed first, or for lack of memory.
         number: usize,
         local: SockAddr,
         remote: SockAddr,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a provider adds to the core's description of an object, for `rdma resource show -dd`.
+//! The provider's part of the core's description of an object, for `rdma resource show -dd`.
 
 use core::{
     fmt::Write,
@@ -30,8 +30,8 @@ pub(crate) struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// Has `describe` fill in the provider's table of a message. A message that is too small for it
-    /// stays without.
+    /// Lets `describe` fill in the provider's table of a message. If the message is too small, the
+    /// table is left out.
     ///
     /// # Safety
     ///
@@ -59,13 +59,13 @@ impl Details<'_> {
         result
     }
 
-    /// A number.
+    /// Adds a number.
     pub(crate) fn number(&mut self, name: &CStr, value: u64) -> Result {
         // SAFETY: The message is valid by the type invariants, and the name is copied.
         to_result(unsafe { bindings::rdma_nl_put_driver_u64(self.msg, name.as_char_ptr(), value) })
     }
 
-    /// A number, shown in hexadecimal.
+    /// Adds a number, shown in hexadecimal.
     pub(crate) fn hex(&mut self, name: &CStr, value: u64) -> Result {
         // SAFETY: The message is valid by the type invariants, and the name is copied.
         to_result(unsafe {
@@ -73,11 +73,11 @@ impl Details<'_> {
         })
     }
 
-    /// A text, cut off after 63 bytes.
+    /// Adds a text, truncated after 63 bytes.
     pub(crate) fn text(&mut self, name: &CStr, value: fmt::Arguments<'_>) -> Result {
         let mut text = [0u8; 64];
         let room = text.len() - 1;
-        // An error means that it is cut off. The last byte stays zero.
+        // An error means that the text is truncated. The last byte stays zero.
         let _ = Clipped::new(&mut text[..room]).write_fmt(value);
         // SAFETY: The message is valid by the type invariants; both texts end with a zero and are
         // copied.

@@ -22,15 +22,15 @@ use crate::kapi::bindings::{
 
 /// A value that is used while the gate is open.
 ///
-/// [`Self::update`] runs when the last user is gone: what users did inside has happened by then,
-/// and if it closes the gate, does not happen afterwards. It waits for one piece of work of each
-/// CPU at the most: who comes later is let in after it. To go inside costs a barrier, and no write
-/// to what CPUs share.
+/// [`Self::update`] runs when the last user has left. The effects of users inside are visible to
+/// it, and if it closes the gate, there are none afterwards. It waits for at most one piece of work
+/// of each CPU: later users are let in after it. To enter costs a barrier, and no write to memory
+/// that CPUs share.
 ///
-/// All of it may be called from softirq and with interrupts off, but not from a hard interrupt. So
-/// never inside of a lock that hard interrupts take: they would wait for a CPU that waits for the
-/// one they hold up. And no gate inside of another one, nor in the change of one. Neither users nor
-/// changes may sleep, or take a lock that sleeps with `PREEMPT_RT`.
+/// All methods may be called from softirq and with interrupts off, but not from a hard interrupt.
+/// Nor may they be called under a lock that hard interrupts take: an interrupt would wait for a CPU
+/// that waits for the interrupted one. Gates do not nest, neither in a user nor in a change. Users
+/// and changes may neither sleep nor take a lock that sleeps with `PREEMPT_RT`.
 ///
 /// # Invariants
 ///
@@ -62,10 +62,9 @@ impl<T> InUse<T> {
         })
     }
 
-    /// Goes inside, if the gate is open.
+    /// Enters, if the gate is open.
     ///
-    /// The user is in the way of those who update it: one piece of work of bounded size is what it
-    /// may do.
+    /// The user delays updates, so it may do only one piece of work of bounded size.
     pub(crate) fn enter(&self) -> Option<Access<'_, T>> {
         // SAFETY: The gate is initialised and pinned.
         let stayed = unsafe { bindings::kapi_gate_enter(self.gate.get()) };
@@ -81,7 +80,7 @@ impl<T> InUse<T> {
 
     /// Changes the value and the state of the gate while nobody is inside.
     ///
-    /// What the change replaces should be returned, to be dropped outside of the lock.
+    /// The change should return what it replaces, so that the drop is outside of the lock.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut T, &mut bool) -> R) -> R {
         // SAFETY: The gate is initialised and pinned.
         let stayed = unsafe { bindings::kapi_gate_lock(self.gate.get()) };

@@ -21,7 +21,7 @@ use crate::kapi::{
     net::NetDev, //
 };
 
-/// What makes devices of a kind.
+/// The maker of devices of a kind.
 pub(crate) trait LinkOps: 'static {
     /// Makes and registers a device above `ndev`. May sleep; the RTNL is not held.
     fn newlink(name: &CStr, ndev: &NetDev) -> Result;

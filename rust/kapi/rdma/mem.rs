@@ -27,7 +27,8 @@ use crate::kapi::{
     },
 };
 
-/// Leave to access all memory of the kernel: one for each `get_dma_mr`, never to be had twice.
+/// Permission to access all memory of the kernel, one for each `get_dma_mr`. It cannot be
+/// copied.
 ///
 /// Addresses in such a region are the kernel's own, and kernel consumers answer for them as they do
 /// for any other pointer. A provider must let only QPs of kernel consumers use it, and only for
@@ -86,7 +87,7 @@ impl<'a> SgList<'a> {
 
 /// Pages of the kernel, as a region made by `alloc_mr` has them.
 ///
-/// They are on loan: whoever takes the right to them away has the list [forget](Self::forget) them.
+/// They belong to the consumer. Code that revokes access to them must [forget](Self::forget) them.
 ///
 /// # Invariants
 ///
@@ -95,7 +96,7 @@ impl<'a> SgList<'a> {
 pub(crate) struct PageList {
     pages: KVVec<u64>,
     max: usize,
-    /// Of what has been mapped, if anything has.
+    /// The layout of the mapped pages, if there are any.
     layout: Option<PageLayout>,
     len: u64,
 }
@@ -111,7 +112,7 @@ impl PageList {
         })
     }
 
-    /// The number of pages there is room for.
+    /// The number of pages that the list has room for.
     pub(crate) fn capacity(&self) -> usize {
         self.max
     }
@@ -144,7 +145,7 @@ impl PageList {
         Ok(mapped)
     }
 
-    /// Gives the pages back: nothing is reached through the list any more. Any context.
+    /// Gives the pages back: the list gives access to nothing any more. Any context.
     pub(crate) fn forget(&mut self) {
         self.pages.clear();
         self.layout = None;
@@ -174,7 +175,7 @@ impl PageList {
         self.pages.push_within_capacity(page).map_err(|_| ENOMEM)
     }
 
-    /// Where the byte at `offset` is, and how many follow it in its page.
+    /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
     fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let place = self.layout?.locate(offset)?;
         let addr = self
@@ -269,10 +270,10 @@ impl Backing {
         })
     }
 
-    /// Has `buf` send the memory by reference, and `crc` go over it. Of user memory only: nobody
-    /// vouches for other pages.
+    /// Adds the memory to `buf`, to be sent by reference, and to `crc`. Only for user memory,
+    /// because no contract covers other pages.
     ///
-    /// On an error part of it may be in `buf` already.
+    /// After an error, part of the memory may be in `buf`.
     pub(crate) fn share(
         &self,
         offset: u64,

@@ -87,7 +87,7 @@ impl Drop for RingMem {
     }
 }
 
-/// What the core keeps of an entry.
+/// The entry that the core keeps.
 #[repr(C)]
 struct Inner {
     entry: Opaque<rdma_user_mmap_entry>,
@@ -97,8 +97,9 @@ struct Inner {
 /// An offer to a user context to map a [`RingMem`]. Dropping it withdraws the offer, and may sleep;
 /// what is mapped stays.
 ///
-/// It holds the context, which the core destroys after all objects of its user, and so belongs in
-/// the payload of one of these: in the context's own it would have its destruction wait for ever.
+/// It holds a reference to the context, which the core destroys after all objects of its user. So
+/// it belongs in the payload of such an object. In the payload of the context itself it would make
+/// the destruction wait forever.
 ///
 /// # Invariants
 ///
@@ -117,14 +118,14 @@ unsafe impl<D: Driver> Send for MmapEntry<D> {}
 unsafe impl<D: Driver> Sync for MmapEntry<D> {}
 
 impl<D: Driver> MmapEntry<D> {
-    /// The first page offset to give out.
+    /// The first page offset to assign.
     const FIRST_PGOFF: u32 = {
         let pgoff = D::MMAP_MIN_KEY.div_ceil(bindings::PAGE_SIZE as u64);
         assert!(pgoff <= u32::MAX as u64);
         pgoff as u32
     };
 
-    /// Offers `mem` to the user an object is made for. May sleep.
+    /// Offers `mem` to the user for whom an object is made. May sleep.
     pub(crate) fn new(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<Self> {
         let len = mem.len();
         let inner = KBox::new(
@@ -158,7 +159,7 @@ impl<D: Driver> MmapEntry<D> {
         })
     }
 
-    /// What the user gives `mmap` as the offset.
+    /// The offset that the user passes to `mmap`.
     pub(crate) fn key(&self) -> u64 {
         // SAFETY: Valid by the type invariants; the field does not change after insertion.
         let pgoff = unsafe { (*self.entry.as_ptr()).start_pgoff };

@@ -28,7 +28,8 @@ use crate::kapi::bindings::ib_mr;
 #[repr(C)]
 pub(super) struct MrBase {
     ibmr: Opaque<ib_mr>,
-    /// The list that a `map_mr_sg` fills. Consumers may not call that twice at a time for a region.
+    /// The list that a `map_mr_sg` fills. Consumers may not make two such calls at a time for a
+    /// region.
     sink: UnsafeCell<*mut PageList>,
 }
 
@@ -75,7 +76,7 @@ impl MrBase {
     }
 }
 
-/// What a provider has made of a request for a region.
+/// A region that a provider has made for a request.
 pub(crate) struct NewMr<T> {
     pub(crate) data: T,
     pub(crate) lkey: u32,
@@ -107,7 +108,7 @@ impl<D: Driver> Deref for Mr<D> {
 }
 
 impl<D: Driver> Mr<D> {
-    /// Has `make` make a region, and gives it to the core.
+    /// Makes a region with `make`, and gives it to the core.
     pub(super) fn create(make: impl FnOnce() -> Result<NewMr<D::Mr>>) -> Result<*mut ib_mr> {
         let slot = KBox::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let new = make()?;

@@ -8,7 +8,7 @@
 //!
 //! 1. *Raw*: only the C structure is initialised. [`New`] gives access to it.
 //! 2. *Live*: the payload is initialised, the creation reference is held.
-//! 3. *Dying*: `destroy_<x>` was called; the provider lets go of its references.
+//! 3. *Dying*: `destroy_<x>` was called; the provider drops its references.
 //! 4. *Drained*: the creation reference was dropped and the last `ARef` is gone. The payload is
 //!    dropped and the memory goes back to the core.
 
@@ -59,7 +59,7 @@ use crate::kapi::{
 ///
 /// `device` returns the device of an object whose C structure the core has initialised.
 pub(crate) unsafe trait Base<D: Driver>: Sized {
-    /// What follows the C structure.
+    /// The payload that follows the C structure.
     type Data: Send + Sync;
 
     /// The device of the object.
@@ -158,7 +158,7 @@ impl<D: Driver, B: Base<D>> Deref for Object<D, B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjId(usize);
 
-/// What [`Wc`](super::Wc) names a QP by: its address, handed to the consumer and never
+/// The name of a QP in a [`Wc`](super::Wc): its address, which is handed to the consumer and never
 /// dereferenced here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QpTag(*mut ib_qp);
@@ -176,10 +176,11 @@ impl QpTag {
 }
 
 impl<D: Driver, B: Base<D>> Object<D, B> {
-    /// What the core has to allocate.
+    /// The number of bytes that the core has to allocate.
     pub(super) const SIZE: usize = {
         assert!(core::mem::offset_of!(Self, base) == 0);
-        // The core uses kmalloc; the size is no power of two as a rule.
+        // The core uses kmalloc. It guarantees more alignment only for a power of two, which this
+        // size usually is not.
         assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
         size_of::<Self>()
     };
@@ -314,7 +315,7 @@ impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
     }
 }
 
-/// The user an object is being made for. There is none but while that goes on.
+/// The user for whom an object is being made. It exists only during the creation.
 pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
 
 impl<D: Driver> Clone for Customer<'_, D> {
@@ -398,7 +399,7 @@ impl<D: Driver> Qp<D> {
         unsafe { (&raw mut (*self.as_raw()).qp_num).write_volatile(num) };
     }
 
-    /// What completions name the QP by.
+    /// The name of the QP in completions.
     pub(crate) fn tag(&self) -> QpTag {
         QpTag(self.as_raw())
     }

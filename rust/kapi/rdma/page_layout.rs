@@ -4,17 +4,17 @@
 //!
 //! Nothing here needs a kernel: the host tests of `rust/iwarp` include this file.
 
-/// How the bytes of a region lie in its pages, which are of one size. The region may begin anywhere
-/// in the first one.
+/// The layout of a region in its pages, which have one size. The region may begin anywhere in the
+/// first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageLayout {
     shift: u32,
-    /// Bytes of a page less one.
+    /// The size of a page in bytes, minus one.
     mask: u64,
     first: u64,
 }
 
-/// Where a byte is.
+/// The position of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The page, counted from the region's first.
@@ -47,19 +47,19 @@ impl PageLayout {
         self.mask.wrapping_add(1)
     }
 
-    /// How many pages `len` bytes take; `None` if they do not fit 64 bits.
+    /// The number of pages that `len` bytes take; `None` if it does not fit 64 bits.
     #[inline]
     pub(crate) fn pages(&self, len: u64) -> Option<u64> {
         Some(self.first.checked_add(len)?.div_ceil(self.size()))
     }
 
-    /// How many bytes of a region `pages` pages hold.
+    /// The number of bytes of a region that `pages` pages hold.
     #[inline]
     pub(crate) fn capacity(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.size()).saturating_sub(self.first)
     }
 
-    /// Where the byte at `offset` of the region is; `None` if that does not fit 64 bits.
+    /// The position of the byte at `offset` of the region; `None` if it does not fit 64 bits.
     #[inline]
     pub(crate) fn locate(&self, offset: u64) -> Option<Place> {
         let at = self.first.checked_add(offset)?;

@@ -103,7 +103,7 @@ impl<D: Driver> Files<D> {
         })
     }
 
-    /// What `ib_device_ops::device_group` has to point to. The files have to outlive the
+    /// The value of `ib_device_ops::device_group`. The files must outlive the
     /// registration of the device.
     pub(super) fn group(&self) -> *const attribute_group {
         self.group.get()
@@ -155,8 +155,7 @@ unsafe extern "C" fn store<D: Driver>(
     // SAFETY: By the requirements of this function: sysfs waits for its callers before the device
     // goes.
     let dev = unsafe { device_of::<D>(dev) };
-    // The mode of the file lets in whoever is root in the eyes of the file system, and nothing
-    // else.
+    // The mode of the file only requires root in the eyes of the file system.
     // SAFETY: The device is registered.
     if !unsafe { bindings::kapi_net_admin(dev.as_raw()) } {
         return EPERM.to_errno() as isize;

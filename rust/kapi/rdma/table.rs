@@ -27,7 +27,7 @@ use crate::kapi::bindings::{
     xarray, //
 };
 
-/// What an [`RcuArc`] points to. `rcu` is at offset 0, for `kapi_kfree_rcu`.
+/// The target of an [`RcuArc`]. `rcu` is at offset 0, for `kapi_kfree_rcu`.
 #[repr(C)]
 #[pin_data]
 struct Inner<E> {
@@ -37,8 +37,8 @@ struct Inner<E> {
     data: E,
 }
 
-/// A counted reference. The object is dropped with the last one, its memory is kept until all RCU
-/// readers that could have found it are gone.
+/// A counted reference. The object is dropped with the last one. Its memory is kept until all RCU
+/// readers that may have found it are gone.
 ///
 /// # Invariants
 ///
@@ -94,7 +94,7 @@ impl<E> RcuArc<E> {
         }
     }
 
-    /// A reference to what RCU protects, unless it is being dropped.
+    /// Takes a reference to an object that RCU protects, unless it is being dropped.
     ///
     /// # Safety
     ///
@@ -236,7 +236,7 @@ impl<E> PinnedDrop for RcuTable<E> {
 
 /// A table of objects that count their own references.
 ///
-/// Their memory may go as soon as the last reference is gone, so that a lookup takes the lock.
+/// Their memory may be freed as soon as the last reference is gone, so a lookup takes the lock.
 ///
 /// # Invariants
 ///

@@ -7,7 +7,7 @@ use core::fmt::{
     Write, //
 };
 
-/// Writes into an array, cut off at its end.
+/// Writes text into an array, truncated at its end.
 pub(super) struct Clipped<'a>(core::slice::IterMut<'a, u8>);
 
 impl<'a> Clipped<'a> {

@@ -4,8 +4,8 @@
 //!
 //! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
 //!
-//! Unpinning may sleep (`folio_lock`), and so may the release of a large page array, while the
-//! last reference to a region can go away in softirq: then a work item does it.
+//! Unpinning may sleep (`folio_lock`), and so may the release of a large page array. But the
+//! last reference to a region may be dropped in softirq, so a work item does both in that case.
 
 use core::ptr::{
     null_mut,
@@ -44,7 +44,7 @@ use crate::kapi::bindings::{
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 
-/// Runs deferred releases. There is one in the module, to be dropped last: it waits for them.
+/// Runs deferred releases. There is one in the module. It is dropped last and waits for them.
 ///
 /// # Invariants
 ///
@@ -52,7 +52,7 @@ static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 pub(crate) struct ReleaseQueue(());
 
 impl ReleaseQueue {
-    /// Makes the queue, with that name. May sleep.
+    /// Makes the queue, and names it `name`. May sleep.
     ///
     /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
     pub(crate) fn new(name: &CStr) -> Result<Self> {
@@ -79,7 +79,7 @@ impl Drop for ReleaseQueue {
     }
 }
 
-/// Runs what is deferred now. May sleep.
+/// Runs the releases that are deferred now. May sleep.
 ///
 /// Unpinning looks at the device, so this comes before a device is freed.
 pub(super) fn flush_releases() {
@@ -135,7 +135,8 @@ impl Umem {
         if len == 0 || count > i32::MAX as usize / size_of::<usize>() {
             return Err(if len == 0 { EINVAL } else { ENOMEM });
         }
-        // The user names the length: only what is there, and within its limits, may cost memory.
+        // The user chooses the length. So memory is spent only on pages that exist, and within the
+        // user's limits.
         // SAFETY: The device is registered, or on its way there.
         let umem = from_err_ptr(unsafe {
             bindings::kapi_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
@@ -182,7 +183,7 @@ impl Umem {
         self.0.as_ref().map_or(0, |inner| inner.len)
     }
 
-    /// Where the byte at `offset` is, and how many follow it in its page.
+    /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
     pub(super) fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let inner = self.0.as_ref()?;
         let place = inner.layout.locate(offset)?;
@@ -210,7 +211,7 @@ impl Drop for Umem {
     }
 }
 
-/// Unpins.
+/// Unpins the memory.
 ///
 /// # Safety
 ///

@@ -16,7 +16,7 @@ use crate::kapi::bindings::{
     ib_wc, //
 };
 
-/// How a work request ended.
+/// The status of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcStatus {
     Success,
@@ -49,7 +49,7 @@ impl WcStatus {
     }
 }
 
-/// What the work request was.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcOpcode {
     Send,
@@ -85,7 +85,7 @@ pub(crate) struct Wc {
     pub(crate) inval_rkey: Option<u32>,
 }
 
-/// Where a consumer wants its completions.
+/// The array that a consumer polls completions into.
 ///
 /// # Invariants
 ///
@@ -111,22 +111,22 @@ impl<D: Driver> WcOut<'_, D> {
         }
     }
 
-    /// How many were pushed.
+    /// The number of completions added.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many more there is room for.
+    /// The number of completions that still fit.
     pub(crate) fn remaining(&self) -> usize {
         self.max - self.count
     }
 
-    /// Whether there is no more room.
+    /// Whether the array is full.
     pub(crate) fn is_full(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Adds one. Without room it is not added, and `false` is returned.
+    /// Adds a completion. Returns `false` if there is no room for it.
     pub(crate) fn push(&mut self, wc: Wc) -> bool {
         if self.is_full() {
             return false;

@@ -2,7 +2,7 @@
 
 //! Work requests of kernel consumers.
 //!
-//! A list is walked with `next`. If the verb fails, the consumer is told the request that `next`
+//! A list is walked with `next`. If the verb fails, the consumer gets the request that `next`
 //! returned last.
 
 use core::marker::PhantomData;
@@ -44,7 +44,7 @@ pub(crate) struct Sge {
     pub(crate) addr: u64,
     /// The number of bytes.
     pub(crate) len: u32,
-    /// The key of the region they are in.
+    /// The key of the region that contains them.
     pub(crate) lkey: u32,
 }
 
@@ -100,7 +100,7 @@ impl<'a, D: Driver> SendWrs<'a, D> {
         self.last
     }
 
-    /// Whether there is no list at all: a user says that its mapped queue has new requests.
+    /// Whether there is no list at all: a user reports new requests in its mapped queue.
     pub(crate) fn is_doorbell(&self) -> bool {
         self.first.is_null()
     }
@@ -128,7 +128,7 @@ pub(crate) struct SendWr<'a, D: Driver> {
     _p: PhantomData<fn() -> D>,
 }
 
-/// What a send work request asks for.
+/// The operation of a send work request.
 pub(crate) enum SendOp<'a, D: Driver> {
     Write {
         raddr: u64,

@@ -19,7 +19,7 @@ pub(crate) mod port_cap {
     pub(crate) const DEVICE_MGMT_SUP: u32 = b::ib_port_capability_mask_bits_IB_PORT_DEVICE_MGMT_SUP;
 }
 
-/// What a device can do.
+/// The capabilities of a device.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DeviceAttr {
     pub(crate) vendor_id: u32,

@@ -45,7 +45,7 @@ impl QpCap {
     }
 }
 
-/// What a QP is asked to be.
+/// The requested attributes of a QP.
 pub(crate) struct QpInitAttr<'a, D: Driver> {
     raw: &'a ib_qp_init_attr,
     _p: PhantomData<fn() -> D>,
@@ -63,7 +63,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
         }
     }
 
-    /// Whether it is to be reliable and connected.
+    /// Whether it is reliable and connected.
     pub(crate) fn is_rc(&self) -> bool {
         self.raw.qp_type == bindings::ib_qp_type_IB_QPT_RC
     }
@@ -73,7 +73,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
         self.raw.create_flags
     }
 
-    /// Whether every send work request is to complete with an entry of the CQ.
+    /// Whether every send work request completes with an entry of the CQ.
     pub(crate) fn sig_all(&self) -> Result<bool> {
         match self.raw.sq_sig_type {
             bindings::ib_sig_type_IB_SIGNAL_ALL_WR => Ok(true),
@@ -82,7 +82,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
         }
     }
 
-    /// The sizes asked for.
+    /// The requested sizes.
     pub(crate) fn cap(&self) -> QpCap {
         let cap = &self.raw.cap;
         QpCap {
@@ -102,12 +102,12 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
         Some(unsafe { Cq::from_raw(raw) })
     }
 
-    /// Where send work requests complete.
+    /// The CQ of send work requests.
     pub(crate) fn send_cq(&self) -> Option<&'a Cq<D>> {
         Self::cq(self.raw.send_cq)
     }
 
-    /// Where receive work requests complete.
+    /// The CQ of receive work requests.
     pub(crate) fn recv_cq(&self) -> Option<&'a Cq<D>> {
         Self::cq(self.raw.recv_cq)
     }
@@ -122,7 +122,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
     }
 }
 
-/// The state of a QP as verbs know it.
+/// The state of a QP in verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpState {
     Reset,
@@ -161,12 +161,12 @@ impl QpState {
     }
 }
 
-/// Where the peer of a QP is: an address vector with a global route.
+/// The address of a QP's peer: an address vector with a global route.
 #[derive(Clone, Copy)]
 pub(crate) struct Av {
     /// One of the peer's GIDs.
     pub(crate) dgid: [u8; 16],
-    /// The one of ours that `sgid_index` means.
+    /// Our GID that `sgid_index` selects.
     pub(crate) sgid: [u8; 16],
     pub(crate) sgid_index: u8,
     pub(crate) traffic_class: u8,
@@ -176,14 +176,14 @@ pub(crate) struct Av {
     static_rate: u8,
 }
 
-/// What connects a QP without a connection manager, as far as it was set.
+/// The attributes that connect a QP without a connection manager, as far as they were set.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct QpPath {
     pub(crate) av: Option<Av>,
     pub(crate) dest_qpn: Option<u32>,
     pub(crate) rq_psn: Option<u32>,
     pub(crate) sq_psn: Option<u32>,
-    /// 4.096 us times 2 to the power of this; 0 is for ever.
+    /// 4.096 us times 2 to the power of this; 0 means no timeout.
     pub(crate) timeout: Option<u8>,
     pub(crate) retry_cnt: Option<u8>,
     pub(crate) max_rd_atomic: Option<u8>,
@@ -226,7 +226,7 @@ impl QpPath {
     }
 }
 
-/// Changes to a QP. A getter returns `None` if the change is not asked for.
+/// Changes to a QP. A getter returns `None` if the change is not requested.
 pub(crate) struct QpAttr<'a> {
     raw: &'a ib_qp_attr,
     mask: u32,
@@ -315,7 +315,7 @@ impl<'a> QpAttr<'a> {
         })
     }
 
-    /// Whether there are changes that are none of the standard ones.
+    /// Whether there are changes other than the standard ones.
     pub(crate) fn has_unknown_bits(&self) -> bool {
         self.mask & !bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS != 0
     }
@@ -339,7 +339,7 @@ impl<'a> QpAttr<'a> {
     }
 }
 
-/// What a QP is.
+/// The attributes of a QP.
 #[derive(Clone, Copy)]
 pub(crate) struct QpInfo {
     pub(crate) state: QpState,
@@ -349,7 +349,7 @@ pub(crate) struct QpInfo {
     pub(crate) access: u32,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    /// What was set of this goes before the above.
+    /// The values that are set here override those above.
     pub(crate) path: QpPath,
     pub(crate) sig_all: bool,
 }

@@ -43,8 +43,9 @@ use crate::kapi::{
 ///
 /// As the parent module says.
 ///
-/// The reference goes to the core with the QP. The core calls `iw_add_ref` next, in both places
-/// (`drivers/infiniband/core/iwcm.c`); if only that took one, the QP could go in between.
+/// The reference passes to the core with the QP. The core calls `iw_add_ref` next, in both places
+/// (`drivers/infiniband/core/iwcm.c`). If only that took a reference, the QP could be destroyed in
+/// between.
 pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: Int) -> *mut ib_qp {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
@@ -114,7 +115,7 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     let established = match unsafe { Established::expect(raw) } {
         Ok(established) => established,
         Err(e) => {
-            // A request that could not be accepted is out of the core's hands.
+            // The core no longer has a request that could not be accepted.
             let _ = D::iw_reject(dev, number, &[]);
             return e.to_errno();
         }

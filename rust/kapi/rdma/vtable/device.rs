@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
     let room = text.len() - 1;
-    // An error means that it is cut off.
+    // An error means that the text is truncated.
     let _ = D::fw_version(dev, &mut Clipped::new(&mut text[..room]));
     // SAFETY: `out` has `IB_FW_VERSION_NAME_MAX` bytes.
     unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len()) };
@@ -173,7 +173,7 @@ pub(super) unsafe extern "C" fn get_hw_stats<D: Driver>(
 ///
 /// As the parent module says.
 ///
-/// The core adds the values of all counters to the port's, so that they are as many.
+/// The core adds the values of all counters to those of the port, so their number is the same.
 pub(super) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
     counter: *mut rdma_counter,
 ) -> *mut rdma_hw_stats {
@@ -254,7 +254,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_d
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });
     // SAFETY: This is the last callback.
     unsafe { Device::<D>::drop_payload(dev) };
-    // The regions are gone; their memory may not be, quite.
+    // The regions are gone, but their memory may still be pinned.
     umem::flush_releases();
     // A thread may still be between the device and its GID (docs/upstream/0004). It does not sleep
     // there; then the GID is in the core's queue, which looks at the device.

@@ -308,8 +308,9 @@ pub(super) unsafe extern "C" fn post_send<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
-    // What uverbs copies in from a user has the user's addresses, which for inline data would be
-    // taken for the kernel's. The user posts in its own ring, and rings the bell with no request.
+    // Requests that uverbs copies from a user have user addresses. For inline data they would be
+    // taken for kernel addresses. The user posts in its own ring, and rings the doorbell without a
+    // request.
     if qp.is_user() && !wr.is_null() {
         // SAFETY: As above.
         unsafe { *bad = wr };
