@@ -92,7 +92,8 @@ fn missing_init<T>() -> Result<Result<T>> {
 /// Operations that a provider leaves out are null for the core, which answers `EOPNOTSUPP`. Which
 /// of them belong together is in `include/rdma/ib_verbs.h`: a device whose consumers may be in the
 /// kernel needs those of `ib_device_check_mandatory()`, one that programs use needs
-/// [`Self::alloc_ucontext`].
+/// [`Self::alloc_ucontext`]. Those of connections, `iw_*`, come all or none, and a port of
+/// [`Protocol::Iwarp`] needs them: the compiler sees to that.
 ///
 /// An operation may sleep unless its description says that any context calls it. The core calls
 /// operations of different objects at the same time, and of the same object unless it says

@@ -34,6 +34,7 @@ use crate::kapi::{
         rdma_counter, //
     },
     rdma::{
+        device::Protocol,
         mmap,
         object::{
             Cq,
@@ -60,6 +61,26 @@ macro_rules! op {
 pub(super) struct Vtable<D: Driver>(PhantomData<D>);
 
 impl<D: Driver> Vtable<D> {
+    /// Whether the provider has the operations of connections. iw_cm calls each of them for a port
+    /// of iWARP, and never looks whether it is there.
+    const HAS_IW: bool = {
+        let any = matches!(D::PROTOCOL, Protocol::Iwarp)
+            || D::HAS_IW_ACCEPT
+            || D::HAS_IW_CONNECT
+            || D::HAS_IW_CREATE_LISTEN
+            || D::HAS_IW_DESTROY_LISTEN
+            || D::HAS_IW_GET_QP
+            || D::HAS_IW_REJECT;
+        let all = D::HAS_IW_ACCEPT
+            && D::HAS_IW_CONNECT
+            && D::HAS_IW_CREATE_LISTEN
+            && D::HAS_IW_DESTROY_LISTEN
+            && D::HAS_IW_GET_QP
+            && D::HAS_IW_REJECT;
+        assert!(any == all, "a provider of iWARP has all operations `iw_*`");
+        all
+    };
+
     /// `owner` is set by [`Device::new`](super::device::Device::new).
     pub(super) const OPS: ib_device_ops = ib_device_ops {
         driver_id: D::DRIVER_ID,
@@ -93,14 +114,14 @@ impl<D: Driver> Vtable<D> {
         get_dma_mr: op!(D::HAS_GET_DMA_MR, mr::get_dma_mr::<D>),
         get_hw_stats: op!(!D::COUNTERS.is_empty(), device::get_hw_stats::<D>),
         get_port_immutable: Some(device::get_port_immutable::<D>),
-        iw_accept: op!(D::HAS_IW_ACCEPT, cm::iw_accept::<D>),
-        iw_add_ref: op!(D::HAS_IW_CONNECT, cm::iw_add_ref::<D>),
-        iw_connect: op!(D::HAS_IW_CONNECT, cm::iw_connect::<D>),
-        iw_create_listen: op!(D::HAS_IW_CREATE_LISTEN, cm::iw_create_listen::<D>),
-        iw_destroy_listen: op!(D::HAS_IW_DESTROY_LISTEN, cm::iw_destroy_listen::<D>),
-        iw_get_qp: op!(D::HAS_IW_GET_QP, cm::iw_get_qp::<D>),
-        iw_reject: op!(D::HAS_IW_REJECT, cm::iw_reject::<D>),
-        iw_rem_ref: op!(D::HAS_IW_CONNECT, cm::iw_rem_ref::<D>),
+        iw_accept: op!(Self::HAS_IW, cm::iw_accept::<D>),
+        iw_add_ref: op!(Self::HAS_IW, cm::iw_add_ref::<D>),
+        iw_connect: op!(Self::HAS_IW, cm::iw_connect::<D>),
+        iw_create_listen: op!(Self::HAS_IW, cm::iw_create_listen::<D>),
+        iw_destroy_listen: op!(Self::HAS_IW, cm::iw_destroy_listen::<D>),
+        iw_get_qp: op!(Self::HAS_IW, cm::iw_get_qp::<D>),
+        iw_reject: op!(Self::HAS_IW, cm::iw_reject::<D>),
+        iw_rem_ref: op!(Self::HAS_IW, cm::iw_rem_ref::<D>),
         map_mr_sg: op!(D::HAS_MAP_MR_SG, mr::map_mr_sg::<D>),
         mmap: Some(mmap::mmap_callback),
         mmap_free: Some(mmap::mmap_free_callback),
