@@ -45,6 +45,8 @@ module! {
     license: "GPL",
 }
 
+/// A number that `enum rdma_driver_id` does not have: "null" in ASCII.
+const DRIVER_ID: u32 = 0x6e75_6c6c;
 /// Protection domains that a device can have.
 const MAX_PD: u32 = 16;
 /// Locally administered, and the same for each device: nothing can be reached by it.
@@ -61,6 +63,7 @@ struct Data {
 
 #[vtable]
 impl Driver for Null {
+    const DRIVER_ID: u32 = DRIVER_ID;
     const ABI_VERSION: u32 = 1;
 
     type Data = Data;

@@ -66,7 +66,6 @@ use super::{
     },
 };
 use crate::kapi::bindings::{
-    self,
     ib_cq,
     ib_pd,
     ib_qp,
@@ -121,8 +120,10 @@ fn missing_init<T>() -> Result<Result<T>> {
 #[vtable]
 #[allow(unused_variables, reason = "what is missing uses nothing")]
 pub(crate) trait Driver: Sized + Send + Sync + 'static {
-    /// `enum rdma_driver_id`: libraries in user space recognise the devices by it.
-    const DRIVER_ID: u32 = bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN;
+    /// `enum rdma_driver_id`: libraries in user space recognise the devices by it, and
+    /// [`DriverRegistration`](super::DriverRegistration) unregisters all that have it. So it is no
+    /// other driver's, and not `RDMA_DRIVER_UNKNOWN`.
+    const DRIVER_ID: u32;
     /// The version of the private interface with the library in user space.
     const ABI_VERSION: u32;
     /// The kind of its devices.
