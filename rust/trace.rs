@@ -5,34 +5,42 @@
 //!
 //! `include/trace/siw.h` defines them, `rust/trace.c` has their code. They stand beside the layers:
 //! [`crate::kapi`] may not know one provider's events, and [`crate::driver`] may not call C. With
-//! no listener a tracepoint costs a branch that is not there.
+//! no listener a tracepoint costs a branch that is not there, and in a kernel without tracepoints
+//! nothing.
 
-// The layout of a key or a lock class does not matter here.
-#![allow(improper_ctypes)]
-
-use kernel::{
-    bindings::tracepoint,
-    jump_label::static_branch_unlikely,
-    macros::paste, //
-};
+use kernel::macros::paste;
 
 /// Declares tracepoints, as [`kernel::tracepoint::declare_trace`] does for those that the kernel
-/// crate has bindings of. The arguments are numbers.
+/// crate has bindings of. The arguments are numbers, and are computed for a listener only.
 macro_rules! declare_trace {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),*);)*) => {$(paste! {
-        extern "C" {
-            static [<__tracepoint_siw_ $name>]: tracepoint;
-            fn [<rust_do_trace_siw_ $name>]($($arg: $type),*);
-        }
-
         $(#[$attr])*
         #[inline(always)]
-        pub(crate) fn $name($($arg: $type),*) {
-            // SAFETY: The static key of a tracepoint may be queried at any time.
-            if unsafe { static_branch_unlikely!([<__tracepoint_siw_ $name>], tracepoint, key) } {
-                // SAFETY: It takes numbers only, and may be called in any context.
-                unsafe { [<rust_do_trace_siw_ $name>]($($arg),*) }
+        pub(crate) fn $name(args: impl FnOnce() -> ($($type),*)) {
+            #[cfg(CONFIG_TRACEPOINTS)]
+            {
+                use kernel::{
+                    bindings::tracepoint,
+                    jump_label::static_branch_unlikely, //
+                };
+
+                // The layout of a key or a lock class does not matter here.
+                #[allow(improper_ctypes)]
+                extern "C" {
+                    static [<__tracepoint_siw_ $name>]: tracepoint;
+                    fn [<rust_do_trace_siw_ $name>]($($arg: $type),*);
+                }
+
+                // SAFETY: The static key of a tracepoint may be queried at any time.
+                if unsafe { static_branch_unlikely!([<__tracepoint_siw_ $name>], tracepoint, key) }
+                {
+                    let ($($arg),*) = args();
+                    // SAFETY: It takes numbers only, and may be called in any context.
+                    unsafe { [<rust_do_trace_siw_ $name>]($($arg),*) }
+                }
             }
+            #[cfg(not(CONFIG_TRACEPOINTS))]
+            let _ = args;
         }
     })*};
 }

@@ -388,8 +388,10 @@ impl CqObj {
     /// A queue pair that is being destroyed completes nothing: its number must not turn up after
     /// `destroy_qp`.
     pub(crate) fn post(&self, qp: &QpObj, c: &Completion) {
-        let status = status_to_ib(c.status).as_raw();
-        trace::complete(qp.qp_num(), c.wr_id, c.op.to_abi(), status);
+        trace::complete(|| {
+            let status = status_to_ib(c.status).as_raw();
+            (qp.qp_num(), c.wr_id, c.op.to_abi(), status)
+        });
         if qp.is_destroying() {
             return;
         }

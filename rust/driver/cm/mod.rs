@@ -208,8 +208,10 @@ enum Step {
 
 impl Endpoint {
     fn trace<T>(&self, step: Step, result: &Result<T>) {
-        let status = result.as_ref().map_or_else(|e| e.to_errno(), |_| 0);
-        let qpn = self.qp.as_ref().map_or(0, |qp| qp.qp_num());
-        trace::connect(qpn, step as u32, status);
+        trace::connect(|| {
+            let status = result.as_ref().map_or_else(|e| e.to_errno(), |_| 0);
+            let qpn = self.qp.as_ref().map_or(0, |qp| qp.qp_num());
+            (qpn, step as u32, status)
+        });
     }
 }

@@ -134,5 +134,5 @@ impl QpObj {
 }
 
 pub(super) fn trace_terminate(qpn: u32, received: bool, code: TermCode) {
-    trace::terminate(qpn, received, code.layer, code.etype, code.ecode);
+    trace::terminate(|| (qpn, received, code.layer, code.etype, code.ecode));
 }

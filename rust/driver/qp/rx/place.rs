@@ -62,12 +62,10 @@ impl RxCtx {
                     .map_err(|error| error.during(AccessOp::Recv))?
             }
             Kind::Write(tagged) if len != 0 => {
-                trace::place(
-                    qp.qp_num(),
-                    tagged.stag.0,
-                    tagged.to,
-                    u32::from(segment.len),
-                );
+                trace::place(|| {
+                    let len = u32::from(segment.len);
+                    (qp.qp_num(), tagged.stag.0, tagged.to, len)
+                });
                 self.begin_write(qp, tagged, len, whole.then_some((skb, pos)))
                     .map_err(|error| error.during(AccessOp::Write))?
             }

@@ -104,7 +104,7 @@ impl Framer {
         }
         let sent = sock.push(&mut self.buf, more)?;
         let fpdus = core::mem::take(&mut self.fpdus);
-        trace::send(qp.qp_num(), fpdus, bytes as u32, sent as u32);
+        trace::send(|| (qp.qp_num(), fpdus, bytes as u32, sent as u32));
         qp.stats.add(Counter::TxFpdus, u64::from(fpdus));
         qp.stats.add(Counter::TxBytes, sent as u64);
         self.accepted = self.accepted.wrapping_add(sent as u64);
