@@ -12,6 +12,7 @@ use crate::kapi::rdma::{
     Sge, //
 };
 use kernel::prelude::*;
+use zerocopy_derive::Immutable;
 
 /// 64-bit words of an [`Sge`].
 const SGE_WORDS: usize = size_of::<Sge>() / size_of::<u64>();
@@ -134,7 +135,7 @@ pub(crate) struct Cqe {
 
 /// `struct siw_uresp_create_cq`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespCreateCq {
     pub(crate) cq_id: u32,
     pub(crate) num_cqe: u32,
@@ -143,7 +144,7 @@ pub(crate) struct RespCreateCq {
 
 /// `struct siw_uresp_create_qp`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespCreateQp {
     pub(crate) qp_id: u32,
     pub(crate) num_sqe: u32,
@@ -164,7 +165,7 @@ pub(crate) struct ReqRegMr {
 
 /// `struct siw_uresp_reg_mr`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespRegMr {
     pub(crate) stag: u32,
     pub(crate) pad: u32,
@@ -172,7 +173,7 @@ pub(crate) struct RespRegMr {
 
 /// `struct siw_uresp_create_srq`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespCreateSrq {
     pub(crate) num_rqe: u32,
     pub(crate) pad: u32,
@@ -181,7 +182,7 @@ pub(crate) struct RespCreateSrq {
 
 /// `struct siw_uresp_alloc_ctx`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespAllocCtx {
     pub(crate) dev_id: u32,
     pub(crate) pad: u32,

@@ -13,6 +13,7 @@ use kernel::{
     error::to_result,
     prelude::*, //
 };
+use zerocopy::Immutable;
 
 use crate::kapi::bindings::{
     self,
@@ -88,16 +89,16 @@ impl Udata<'_> {
     }
 
     /// Writes the response, cut off where the room for it ends.
-    pub(crate) fn respond<T: IntoBytes>(&mut self, resp: &T) -> Result {
+    pub(crate) fn respond<T: Immutable + IntoBytes>(&mut self, resp: &T) -> Result {
         // SAFETY: `raw` is valid by the type invariants. `resp` has no uninitialised bytes,
-        // because it is `IntoBytes`.
+        // because it is `IntoBytes`, and none that change meanwhile, because it is `Immutable`.
         to_result(unsafe {
             bindings::_ib_respond_udata(self.raw, (&raw const *resp).cast(), size_of::<T>())
         })
     }
 
     /// Writes the response; fails if there is not enough room for it.
-    pub(crate) fn respond_full<T: IntoBytes>(&mut self, resp: &T) -> Result {
+    pub(crate) fn respond_full<T: Immutable + IntoBytes>(&mut self, resp: &T) -> Result {
         if self.outlen() < size_of::<T>() {
             return Err(EINVAL);
         }
