@@ -76,7 +76,7 @@ pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
 unsafe fn device<'a, D: Driver>(id: *mut iw_cm_id) -> &'a Device<D> {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { (*id).device };
-    // SAFETY: As above.
+    // SAFETY: The device exists during `'a` by the requirements of this function.
     unsafe { Device::from_raw(dev) }
 }
 
@@ -89,9 +89,9 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { device::<D>(id) };
-    // SAFETY: As above.
+    // SAFETY: By *live*: an identifier is not freed while the core calls for it.
     let id = unsafe { CmId::from_raw(id) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the parameters and their private data are the consumer's, who waits.
     let param = unsafe { ConnParam::from_raw(param) };
     to_errno(D::iw_connect(dev, id, &param))
 }
@@ -105,11 +105,11 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function. The core sets it from our connect request.
     let number = unsafe { (*raw).provider_data }.addr();
-    // SAFETY: As above.
+    // SAFETY: By *live*: the identifier is on a device of `D`.
     let dev = unsafe { device::<D>(raw) };
-    // SAFETY: As above.
+    // SAFETY: By *live*: an identifier is not freed while the core calls for it.
     let id = unsafe { CmId::from_raw(raw) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the parameters and their private data are the consumer's, who waits.
     let param = unsafe { ConnParam::from_raw(param) };
     // SAFETY: As above; called off or waited for right below.
     let established = match unsafe { Established::expect(raw) } {
@@ -140,9 +140,9 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function. The core sets it from our connect request.
     let number = unsafe { (*id).provider_data }.addr();
-    // SAFETY: As above.
+    // SAFETY: By *live*: the identifier is on a device of `D`.
     let dev = unsafe { device::<D>(id) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: `pdata` is null, or has `len` bytes of the consumer, who waits.
     let pdata = unsafe { cm::bytes(pdata, len.into()) };
     to_errno(D::iw_reject(dev, number, pdata))
 }
@@ -156,7 +156,7 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { device::<D>(raw) };
-    // SAFETY: As above.
+    // SAFETY: By *live*: an identifier is not freed while the core calls for it.
     let id = unsafe { CmId::from_raw(raw) };
     let backlog = u32::try_from(backlog).unwrap_or(0);
     to_errno(D::iw_create_listen(dev, id, backlog).map(|listener| {

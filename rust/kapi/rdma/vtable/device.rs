@@ -52,9 +52,9 @@ pub(super) unsafe extern "C" fn query_device<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: only this call writes to `attr`.
     let attr = unsafe { &mut *attr };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut udata = unsafe { Udata::from_raw(udata) };
     from_result(|| {
         if let Some(udata) = &mut udata {
@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn query_port<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: only this call writes to `attr`.
     let out = unsafe { &mut *attr };
     to_errno(D::query_port(dev).map(|attr| attr.fill(out)))
 }
@@ -93,7 +93,7 @@ pub(super) unsafe extern "C" fn get_port_immutable<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: only this call writes to `immutable`.
     let out = unsafe { &mut *immutable };
     to_errno(D::query_port(dev).map(|attr| {
         out.gid_tbl_len = count(attr.gid_tbl_len as usize);
@@ -179,7 +179,7 @@ pub(super) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
 ) -> *mut rdma_hw_stats {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { (*counter).device };
-    // SAFETY: As above.
+    // SAFETY: By *live*: the core makes counters for devices that are registered.
     unsafe { alloc_hw_port_stats::<D>(dev, PORT) }
 }
 
@@ -194,9 +194,9 @@ pub(super) unsafe extern "C" fn counter_init(_counter: *mut rdma_counter) {}
 pub(super) unsafe extern "C" fn counter_update_stats<D: Driver>(counter: *mut rdma_counter) -> Int {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { (*counter).device };
-    // SAFETY: As above.
+    // SAFETY: By *live*: it is the device that the counter was made for.
     let dev = unsafe { Device::<D>::from_raw(dev) };
-    // SAFETY: As above.
+    // SAFETY: By *live*: statistics are made along with a counter, which the core has locked.
     let (id, stats) = unsafe { ((*counter).id, (*counter).stats) };
     // SAFETY: `counter_alloc_stats` made it for as many values.
     let values = unsafe { (*stats).value.as_mut_slice(dev.stats().len()) };
@@ -219,7 +219,7 @@ pub(super) unsafe extern "C" fn counter_bind_qp<D: Driver>(
     to_errno(D::bind_counter(qp, id).map(|id| {
         // SAFETY: As above; the field is the provider's to set.
         unsafe { (*counter).id = id };
-        // SAFETY: As above.
+        // SAFETY: The core has locked the counter; the field is the provider's to set.
         unsafe { (*raw).counter = counter };
     }))
 }
@@ -241,7 +241,7 @@ pub(super) unsafe extern "C" fn counter_unbind_qp<D: Driver>(raw: *mut ib_qp, _p
 pub(super) unsafe extern "C" fn counter_dealloc<D: Driver>(counter: *mut rdma_counter) -> Int {
     // SAFETY: By the requirements of this function.
     let (dev, id) = unsafe { ((*counter).device, (*counter).id) };
-    // SAFETY: As above.
+    // SAFETY: By *live*: it is the device that the counter was made for.
     D::close_counter(unsafe { Device::<D>::from_raw(dev) }, id);
     0
 }

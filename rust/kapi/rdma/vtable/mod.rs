@@ -4,11 +4,13 @@
 //!
 //! All of them have the same contract: the RDMA core calls them as `include/rdma/ib_verbs.h`
 //! says, for a device that [`Device::new`](super::device::Device::new) made, and for objects of
-//! that device which the callbacks here have created and not destroyed yet. What follows from it:
+//! that device which the callbacks here have created and not destroyed yet. `SAFETY:` comments
+//! call what follows from it by these names:
 //!
-//! - The device is initialised, and objects are live.
-//! - Pointers to attributes and lists are valid for the call.
-//! - `udata` is null for a kernel consumer, or else of a verb that is being executed.
+//! - *live*: the device is initialised, and objects are live, with all that they refer to.
+//! - *valid*: pointers to attributes, lists and results are valid for the call, and the core keeps
+//!   others off what they point to.
+//! - *verb*: `udata` is null for a kernel consumer, or else of a verb that is being executed.
 
 mod cm;
 pub(super) mod device;

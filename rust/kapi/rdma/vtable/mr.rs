@@ -61,7 +61,7 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
     }
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut udata = unsafe { Udata::from_raw(udata) };
     let req = UserMrReq {
         start,
@@ -114,7 +114,8 @@ pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let mr = unsafe { Mr::<D>::from_raw(mr) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the list and `offset` are those of this call. The consumer keeps the
+    // memory that it maps, see `ib_map_mr_sg()`.
     let sg = unsafe { SgList::from_raw(mr.base(), sg, nents, offset) };
     D::map_mr_sg(mr, sg).map_or_else(Error::to_errno, count)
 }
@@ -140,6 +141,6 @@ pub(super) unsafe extern "C" fn fill_res_mr_entry<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let mr = unsafe { Mr::<D>::from_raw(mr) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
     to_errno(unsafe { Details::put(msg, |out| D::describe_mr(mr, out)) })
 }

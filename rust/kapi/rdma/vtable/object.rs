@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let new = unsafe { New::<D, _>::from_raw(ctx, null_mut()) };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let udata = unsafe { Udata::from_raw(udata) };
     from_result(|| {
         let mut udata = udata.ok_or(EINVAL)?;
@@ -142,13 +142,13 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     };
     // SAFETY: By the requirements of this function.
     let new = unsafe { New::<D, _>::from_raw(cq, ucontext(udata)) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     let attr = CqAttr {
         cqe: attr.cqe,
         flags: attr.flags,
     };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut ud = unsafe { Udata::from_raw(udata) };
     from_result(|| {
         let init = D::create_cq(&new, &attr)?;
@@ -185,7 +185,7 @@ pub(super) unsafe extern "C" fn poll_cq<D: Driver>(
     // SAFETY: By the requirements of this function.
     let cq = unsafe { Cq::<D>::from_raw(cq) };
     let num = usize::try_from(num).unwrap_or(0);
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the consumer has room for `num` completions there.
     let mut out = unsafe { WcOut::from_raw(wc, num) };
     match D::poll_cq(cq, &mut out) {
         Err(e) if out.count() == 0 => e.to_errno(),
@@ -223,9 +223,9 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let new = unsafe { New::<D, _>::from_raw(qp, ucontext(udata)) };
-    // SAFETY: As above.
+    // SAFETY: By *valid* for the attributes, and by *live* for the queues they name.
     let attr = unsafe { QpInitAttr::<D>::from_raw(attr) };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut ud = unsafe { Udata::from_raw(udata) };
     from_result(|| {
         let init = D::create_qp(&new, &attr)?;
@@ -250,7 +250,7 @@ pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     // SAFETY: The core has looked the GID up, and holds its entry for the call (`_ib_modify_qp`).
     let attr = unsafe { QpAttr::new(attr, mask as u32) };
@@ -268,19 +268,19 @@ pub(super) unsafe extern "C" fn query_qp<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let this = unsafe { Qp::<D>::from_raw(qp) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: `attr` is for this call to fill.
     let attr = unsafe { &mut *attr };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: `init` is for this call to fill, and is not `attr`.
     let init = unsafe { &mut *init };
     from_result(|| {
         D::query_qp(this)?.fill(attr, init);
         // SAFETY: The structure is initialised; these do not change.
         unsafe { init.qp_type = (*qp).qp_type };
-        // SAFETY: As above.
+        // SAFETY: By *live*: the queue was set at creation, and stays.
         unsafe { init.send_cq = (*qp).send_cq };
-        // SAFETY: As above.
+        // SAFETY: By *live*: the queue was set at creation, and stays.
         unsafe { init.recv_cq = (*qp).recv_cq };
-        // SAFETY: As above.
+        // SAFETY: By *live*: the queue was set at creation, and stays.
         unsafe { init.srq = (*qp).srq };
         Ok(0)
     })
@@ -312,14 +312,15 @@ pub(super) unsafe extern "C" fn post_send<D: Driver>(
     // taken for kernel addresses. The user posts in its own ring, and rings the doorbell without a
     // request.
     if qp.is_user() && !wr.is_null() {
-        // SAFETY: As above.
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wr };
         return EINVAL.to_errno();
     }
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns. By *live*: it is
+    // for a QP of `D`.
     let mut wrs = unsafe { SendWrs::from_raw(wr) };
     to_errno(D::post_send(qp, &mut wrs).inspect_err(|_| {
-        // SAFETY: As above.
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))
 }
@@ -334,10 +335,10 @@ pub(super) unsafe extern "C" fn post_recv<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
     to_errno(D::post_recv(qp, &mut wrs).inspect_err(|_| {
-        // SAFETY: As above.
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))
 }
@@ -352,13 +353,13 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let new = unsafe { New::<D, _>::from_raw(srq, ucontext(udata)) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     let attr = SrqInitAttr {
         basic: attr.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
         attr: SrqAttr::new(&attr.attr),
     };
-    // SAFETY: As above.
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut ud = unsafe { Udata::from_raw(udata) };
     from_result(|| {
         let init = D::create_srq(&new, &attr)?;
@@ -383,7 +384,7 @@ pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = SrqAttr::new(unsafe { &*attr });
     let mask = SrqMask {
         max_wr: mask & bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR != 0,
@@ -401,7 +402,7 @@ pub(super) unsafe extern "C" fn query_srq<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: only this call writes to `attr`.
     let out = unsafe { &mut *attr };
     to_errno(D::query_srq(srq).map(|attr| attr.fill(out)))
 }
@@ -428,10 +429,10 @@ pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
     to_errno(D::post_srq_recv(srq, &mut wrs).inspect_err(|_| {
-        // SAFETY: As above.
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))
 }
@@ -445,7 +446,7 @@ pub(super) unsafe extern "C" fn fill_res_qp_entry<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
     to_errno(unsafe { Details::put(msg, |out| D::describe_qp(qp, out)) })
 }
 
@@ -458,6 +459,6 @@ pub(super) unsafe extern "C" fn fill_res_cq_entry<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let cq = unsafe { Cq::<D>::from_raw(cq) };
-    // SAFETY: As above.
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
     to_errno(unsafe { Details::put(msg, |out| D::describe_cq(cq, out)) })
 }
