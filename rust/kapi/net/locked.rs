@@ -192,7 +192,7 @@ pub(super) unsafe fn sent(sk: *const bindings::sock) -> SendSeq {
     SendSeq {
         // SAFETY: By the contract of this function.
         una: unsafe { bindings::kapi_sk_snd_una(sk) },
-        // SAFETY: As above.
+        // SAFETY: `sk` is valid by the contract of this function.
         next: unsafe { bindings::kapi_sk_write_seq(sk) },
     }
 }

@@ -65,7 +65,7 @@ struct Inner {
 
 // SAFETY: The C side changes nothing but the count, which is atomic.
 unsafe impl Send for Inner {}
-// SAFETY: As above.
+// SAFETY: What the C side changes through a shared one is the count, which is atomic.
 unsafe impl Sync for Inner {}
 
 static OPS: bindings::ubuf_info_ops = bindings::ubuf_info_ops {
@@ -120,7 +120,7 @@ pub(crate) struct Marker(NonNull<bindings::ubuf_info>);
 
 // SAFETY: What is done with the mark is atomic.
 unsafe impl Send for Marker {}
-// SAFETY: As above.
+// SAFETY: A shared marker only gives its pointer away, and who gets that counts atomically.
 unsafe impl Sync for Marker {}
 
 impl Marker {

@@ -39,7 +39,7 @@ pub(crate) struct NetNs(NonNull<bindings::net>);
 
 // SAFETY: A namespace may be used and put from any thread.
 unsafe impl Send for NetNs {}
-// SAFETY: As above.
+// SAFETY: Shared use counts references and looks up addresses, which any thread may do at any time.
 unsafe impl Sync for NetNs {}
 
 impl NetNs {

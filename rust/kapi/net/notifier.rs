@@ -85,7 +85,8 @@ pub(crate) struct NetdevNotifier(KBox<Blocks>);
 
 // SAFETY: The handler is `Send` and `Sync`; the C side locks its lists.
 unsafe impl Send for NetdevNotifier {}
-// SAFETY: As above.
+// SAFETY: A shared registration can do nothing: the callbacks alone use the handler, which is
+// `Sync`.
 unsafe impl Sync for NetdevNotifier {}
 
 type Call = unsafe extern "C" fn(
@@ -123,13 +124,13 @@ impl NetdevNotifier {
             // SAFETY: It was registered above. Cannot fail then.
             unsafe { bindings::unregister_inetaddr_notifier(blocks.inet.get()) };
         });
-        // SAFETY: As for the first one.
+        // SAFETY: The block is initialised, and the box keeps it in place until it is unregistered.
         to_result(unsafe { bindings::register_inet6addr_notifier(blocks.inet6.get()) })?;
         let undo_inet6 = ScopeGuard::new(|| {
             // SAFETY: It was registered above. Cannot fail then.
             unsafe { bindings::unregister_inet6addr_notifier(blocks.inet6.get()) };
         });
-        // SAFETY: As for the first one.
+        // SAFETY: The block is initialised, and the box keeps it in place until it is unregistered.
         to_result(unsafe { bindings::register_netdevice_notifier(blocks.netdev.get()) })?;
         undo_inet6.dismiss();
         undo_inet.dismiss();
@@ -143,9 +144,9 @@ impl Drop for NetdevNotifier {
         might_sleep();
         // SAFETY: Registered, by the type invariants. No callback runs after it.
         unsafe { bindings::unregister_netdevice_notifier(self.0.netdev.get()) };
-        // SAFETY: As above.
+        // SAFETY: Registered, by the type invariants, and only here.
         unsafe { bindings::unregister_inet6addr_notifier(self.0.inet6.get()) };
-        // SAFETY: As above.
+        // SAFETY: Registered, by the type invariants, and only here.
         unsafe { bindings::unregister_inetaddr_notifier(self.0.inet.get()) };
     }
 }

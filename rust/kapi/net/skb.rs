@@ -149,7 +149,7 @@ impl Skb<'_> {
             if skb.is_null() {
                 return Err(EFAULT);
             }
-            // SAFETY: As above.
+            // SAFETY: Not null: a buffer in the queue of the locked socket, which stays there.
             let end = unsafe { bindings::kapi_skb_len(skb) } as usize;
             let from = from as usize;
             // SAFETY: The buffer is in the queue of the locked socket; `from` is inside.
@@ -169,7 +169,7 @@ impl Skb<'_> {
         self.for_each_part(offset, len, |part, from, n| {
             // SAFETY: The parts are `len` bytes in all.
             unsafe { part.copy_to_ptr(from, to, n) }?;
-            // SAFETY: As above.
+            // SAFETY: The parts do not exceed `dst`, so `to` ends behind its last byte at the most.
             to = unsafe { to.add(n) };
             Ok(())
         })

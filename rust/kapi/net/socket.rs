@@ -148,7 +148,7 @@ impl Handle {
         // SAFETY: Valid by the contract of this function.
         let sk = unsafe { (*sock).sk }.cast();
         let mut found = Stock::default();
-        // SAFETY: As above.
+        // SAFETY: `sk` is that of the valid `sock`, and nobody else uses it yet.
         unsafe { bindings::kapi_sk_prepare(sk, &mut found) };
         let swapped = match stock {
             // SAFETY: As above. The callbacks are the socket's own.
@@ -417,11 +417,13 @@ impl Socket {
         let sk = self.0.sk();
         // SAFETY: Valid by the type invariants.
         to_result(unsafe { bindings::tcp_sock_set_keepidle(sk, idle_s.into()) })?;
-        // SAFETY: As above.
+        // SAFETY: Valid by the type invariants; the one field that is stored may be read at any
+        // time.
         to_result(unsafe { bindings::tcp_sock_set_keepintvl(sk, interval_s.into()) })?;
-        // SAFETY: As above.
+        // SAFETY: Valid by the type invariants; the one field that is stored may be read at any
+        // time.
         to_result(unsafe { bindings::tcp_sock_set_keepcnt(sk, count.into()) })?;
-        // SAFETY: As above.
+        // SAFETY: Valid by the type invariants; the function locks the socket itself.
         unsafe { bindings::sock_set_keepalive(sk) };
         Ok(())
     }
