@@ -79,7 +79,7 @@ unsafe extern "C" fn add<D: Driver>(dev: *mut ib_device) -> ffi::c_int {
         // The core does not call again for this device.
         return ENODEV.to_errno();
     }
-    // SAFETY: As above.
+    // SAFETY: `is_ours` says that it is of `D`, and the core keeps it registered during the call.
     D::coming(unsafe { Device::<D>::from_raw(dev) });
     0
 }

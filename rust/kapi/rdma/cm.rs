@@ -58,7 +58,7 @@ impl<'a> ConnParam<'a> {
             ord: raw.ord,
             ird: raw.ird,
             qpn: raw.qpn,
-            // SAFETY: As above.
+            // SAFETY: The private data is valid during `'a` by the requirements of this function.
             pdata: unsafe { bytes(raw.private_data, raw.private_data_len.into()) },
         }
     }
@@ -131,7 +131,7 @@ impl Established {
         )?;
         // SAFETY: As above; the field is ours, and was read before.
         unsafe { (*id).provider_data = Arc::into_raw(this.clone()).cast_mut().cast() };
-        // SAFETY: As above.
+        // SAFETY: The core reads the handler for the next event, which has not been raised yet.
         unsafe { (*id).cm_handler = Some(established) };
         Ok(Some(this))
     }
@@ -161,7 +161,8 @@ impl Established {
         let data = unsafe { core::mem::replace(&mut (*id).provider_data, null_mut()) };
         // SAFETY: As above; the reference is taken over.
         let this = unsafe { Arc::from_raw(data.cast::<Self>()) };
-        // SAFETY: As above.
+        // SAFETY: The core calls no handler now: either `established` is being called, or there is
+        // no event.
         unsafe { (*id).cm_handler = this.handler };
         this
     }
@@ -229,7 +230,7 @@ impl<D: Driver> CmId<D> {
     pub(super) unsafe fn from_raw(raw: *mut iw_cm_id) -> Self {
         // SAFETY: By the requirements of this function; the core sets the function.
         if let Some(add_ref) = unsafe { (*raw).add_ref } {
-            // SAFETY: As above.
+            // SAFETY: The identifier exists by the requirements of this function.
             unsafe { add_ref(raw) };
         }
         // INVARIANT: Just counted.
@@ -346,7 +347,7 @@ fn fill(
 ) -> Result {
     // SAFETY: A `RawAddr` is a whole `sockaddr_storage`.
     ev.local_addr = unsafe { local.to_raw().as_mut_ptr::<Storage>().read() };
-    // SAFETY: As above.
+    // SAFETY: A `RawAddr` is a whole `sockaddr_storage`.
     ev.remote_addr = unsafe { remote.to_raw().as_mut_ptr::<Storage>().read() };
     ev.ird = ird;
     ev.ord = ord;

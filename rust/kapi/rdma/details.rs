@@ -53,7 +53,7 @@ impl Details<'_> {
         match result {
             // SAFETY: Opened above.
             Ok(()) => unsafe { bindings::kapi_nest_end(msg, table) },
-            // SAFETY: As above.
+            // SAFETY: Opened above, and nothing has closed it.
             Err(_) => unsafe { bindings::kapi_nest_cancel(msg, table) },
         }
         result

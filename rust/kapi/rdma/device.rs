@@ -153,9 +153,9 @@ impl<D: Driver> Device<D> {
             // SAFETY: Allocated above; there are no callbacks yet.
             unsafe { bindings::ib_dealloc_device(dev) };
         })?;
-        // SAFETY: As above.
+        // SAFETY: The core allocated enough, and nobody else uses the field yet.
         unsafe { (&raw mut (*this).stats).write(stats) };
-        // SAFETY: As above.
+        // SAFETY: The core allocated enough, and nobody else uses the field yet.
         unsafe { (&raw mut (*this).settings).write(settings) };
         // SAFETY: Nobody else knows the device yet.
         unsafe { Self::configure(&mut *dev, module, cfg) };

@@ -86,7 +86,7 @@ impl<T> InUse<T> {
         let stayed = unsafe { bindings::kapi_gate_lock(self.gate.get()) };
         // SAFETY: The gate is locked: nobody else refers to the value.
         let value = unsafe { &mut *self.value.get() };
-        // SAFETY: As above.
+        // SAFETY: The gate is locked: nobody else refers to the state.
         let open = unsafe { &mut *self.open.get() };
         let ret = change(value, open);
         // SAFETY: Locked above.

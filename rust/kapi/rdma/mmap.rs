@@ -46,7 +46,7 @@ pub(crate) struct RingMem {
 // SAFETY: It is plain memory, accessed through `UserRing` and `CtrlWord` only.
 unsafe impl Send for RingMem {}
 
-// SAFETY: As above.
+// SAFETY: Accesses through a shared one are those of `UserRing` and `CtrlWord`: volatile or atomic.
 unsafe impl Sync for RingMem {}
 
 impl RingMem {
@@ -114,7 +114,7 @@ pub(crate) struct MmapEntry<D: Driver> {
 // SAFETY: The functions of the core that are called lock as needed.
 unsafe impl<D: Driver> Send for MmapEntry<D> {}
 
-// SAFETY: As above.
+// SAFETY: A shared entry only gives its key, which does not change.
 unsafe impl<D: Driver> Sync for MmapEntry<D> {}
 
 impl<D: Driver> MmapEntry<D> {

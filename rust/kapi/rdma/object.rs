@@ -215,13 +215,14 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         // SAFETY: `this` points to enough memory by the requirements of this function, and the
         // field is not in use yet. The memory does not move until the core frees it.
         unsafe { version::init(data, &raw mut (*this).data) }?;
-        // SAFETY: As above.
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
         unsafe { (&raw mut (*this).refs).write(Refcount::new(1)) };
-        // SAFETY: As above.
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
         unsafe { (&raw mut (*this).dying).write(Atomic::new(false)) };
-        // SAFETY: As above.
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
         unsafe { (&raw mut (*this).user).write(user) };
-        // SAFETY: As above.
+        // SAFETY: `this` points to enough memory that does not move, and the field is not in use
+        // yet.
         let Ok(()) = unsafe { version::init(Completion::new(), &raw mut (*this).idle) };
 
         // INVARIANT: All fields are initialised and the creation reference is held.
@@ -422,7 +423,7 @@ impl<D: Driver> Qp<D> {
         ev.element.qp = qp;
         // SAFETY: As above; the core sets the handler before creation.
         if let Some(handler) = unsafe { (*qp).event_handler } {
-            // SAFETY: As above.
+            // SAFETY: The QP is live. Its context was set along with the handler.
             let context = unsafe { (*qp).qp_context };
             // SAFETY: The QP exists, and the event describes it.
             unsafe { handler(&mut ev, context) };
@@ -446,7 +447,7 @@ impl<D: Driver> Srq<D> {
         ev.element.srq = srq;
         // SAFETY: As above; the core sets the handler before creation.
         if let Some(handler) = unsafe { (*srq).event_handler } {
-            // SAFETY: As above.
+            // SAFETY: The SRQ is live. Its context was set along with the handler.
             let context = unsafe { (*srq).srq_context };
             // SAFETY: The SRQ exists, and the event describes it.
             unsafe { handler(&mut ev, context) };
@@ -463,7 +464,7 @@ impl<D: Driver> Cq<D> {
         let cq = self.as_raw();
         // SAFETY: The structure is initialised; the core sets the handler before the CQ is used.
         if let Some(handler) = unsafe { (*cq).comp_handler } {
-            // SAFETY: As above.
+            // SAFETY: The CQ is live. Its context was set along with the handler.
             let context = unsafe { (*cq).cq_context };
             // SAFETY: The CQ exists.
             unsafe { handler(cq, context) };
@@ -485,7 +486,7 @@ impl<D: Driver> Cq<D> {
         ev.element.cq = cq;
         // SAFETY: As above; the core sets the handler before creation.
         if let Some(handler) = unsafe { (*cq).event_handler } {
-            // SAFETY: As above.
+            // SAFETY: The CQ is live. Its context was set along with the handler.
             let context = unsafe { (*cq).cq_context };
             // SAFETY: The CQ exists, and the event describes it.
             unsafe { handler(&mut ev, context) };

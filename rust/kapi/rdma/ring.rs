@@ -80,7 +80,7 @@ pub(crate) struct UserRing<T: RingElem> {
 // SAFETY: The memory goes with the ring; all accesses are volatile or atomic.
 unsafe impl<T: RingElem> Send for UserRing<T> {}
 
-// SAFETY: As above.
+// SAFETY: Shared or not, its accesses to the memory are volatile or atomic.
 unsafe impl<T: RingElem> Sync for UserRing<T> {}
 
 impl<T: RingElem> Clone for UserRing<T> {
@@ -153,7 +153,8 @@ impl<T: RingElem> UserRing<T> {
             // an element that the protocol gives to the one who accesses it.
             unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.load(Acquire)
         } else {
-            // SAFETY: As above.
+            // SAFETY: A byte is always aligned; concurrent accesses in the kernel are atomic, or to
+            // an element that the protocol gives to the one who accesses it.
             u16::from(unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.load(Acquire))
         }
     }
@@ -163,10 +164,12 @@ impl<T: RingElem> UserRing<T> {
         // SAFETY: The flags are inside the element, see `FLAGS`.
         let flags = unsafe { self.elem(i).add(Self::FLAGS) };
         if T::WIDE {
-            // SAFETY: As in `flags`.
+            // SAFETY: They are aligned; whoever else in the kernel accesses them does so
+            // atomically, or has been given the element by the protocol.
             unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.xchg(value, Full);
         } else {
-            // SAFETY: As in `flags`.
+            // SAFETY: They are aligned; whoever else in the kernel accesses them does so
+            // atomically, or has been given the element by the protocol.
             unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.xchg(value as u8, Full);
         }
     }
@@ -224,7 +227,7 @@ pub(crate) struct CtrlWord {
 // SAFETY: The memory goes with the word; all accesses are atomic.
 unsafe impl Send for CtrlWord {}
 
-// SAFETY: As above.
+// SAFETY: Shared or not, its accesses to the memory are atomic.
 unsafe impl Sync for CtrlWord {}
 
 impl CtrlWord {

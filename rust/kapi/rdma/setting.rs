@@ -118,9 +118,9 @@ impl<D: Driver> Files<D> {
 unsafe fn device_of<'a, D: Driver>(dev: *mut device) -> &'a Device<D> {
     // SAFETY: By the requirements of this function.
     let core = unsafe { container_of!(dev, ib_core_device, dev) };
-    // SAFETY: As above.
+    // SAFETY: `core` has the device that it is a view of, for as long as that exists.
     let owner = unsafe { (*core).owner };
-    // SAFETY: As above.
+    // SAFETY: `owner` is the device itself, of `D` by the requirements of this function.
     unsafe { Device::from_raw(owner) }
 }
 
@@ -135,7 +135,7 @@ unsafe extern "C" fn show<D: Driver>(
     // SAFETY: By the requirements of this function: sysfs waits for its callers before the device
     // goes.
     let dev = unsafe { device_of::<D>(dev) };
-    // SAFETY: As above.
+    // SAFETY: sysfs calls for one of the files of `D`, which outlive the registration.
     let file = unsafe { File::<D::Data>::from_attr(attr) };
     let value = (file.setting.get)(dev);
     // SAFETY: By the requirements of this function; the format is for one number.
@@ -160,7 +160,7 @@ unsafe extern "C" fn store<D: Driver>(
     if !unsafe { bindings::kapi_net_admin(dev.as_raw()) } {
         return EPERM.to_errno() as isize;
     }
-    // SAFETY: As above.
+    // SAFETY: sysfs calls for one of the files of `D`, which outlive the registration.
     let file = unsafe { File::<D::Data>::from_attr(attr) };
     let mut value = 0;
     // SAFETY: By the requirements of this function.

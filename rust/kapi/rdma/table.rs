@@ -51,7 +51,7 @@ pub(crate) struct RcuArc<E> {
 // SAFETY: As for `Arc`: it shares `&E`, and may drop an `E`.
 unsafe impl<E: Send + Sync> Send for RcuArc<E> {}
 
-// SAFETY: As above.
+// SAFETY: A shared one gives `&E`, and can be cloned into one that drops the `E` elsewhere.
 unsafe impl<E: Send + Sync> Sync for RcuArc<E> {}
 
 impl<E> RcuArc<E> {
@@ -269,7 +269,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
         // SAFETY: The xarray is initialised.
         let flags = unsafe { bindings::kapi_xa_lock(xa) };
         let entry = if exact {
-            // SAFETY: As above.
+            // SAFETY: The xarray is initialised, and locked.
             unsafe { bindings::xa_load(xa, *index) }
         } else {
             // SAFETY: As above; `index` is valid.

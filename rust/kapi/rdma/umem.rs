@@ -167,11 +167,11 @@ impl Umem {
         };
         // SAFETY: The slot is valid for the field.
         unsafe { (&raw mut (*inner.as_mut_ptr()).umem).write(umem) };
-        // SAFETY: As above.
+        // SAFETY: The slot is valid for the field, which has no value yet.
         unsafe { (&raw mut (*inner.as_mut_ptr()).pages).write(pages) };
-        // SAFETY: As above.
+        // SAFETY: The slot is valid for the field, which has no value yet.
         unsafe { (&raw mut (*inner.as_mut_ptr()).layout).write(layout) };
-        // SAFETY: As above.
+        // SAFETY: The slot is valid for the field, which has no value yet.
         unsafe { (&raw mut (*inner.as_mut_ptr()).len).write(len) };
         // INVARIANT: As pinned above.
         // SAFETY: All fields are written.

@@ -301,7 +301,7 @@ impl<'a> QpAttr<'a> {
         }
         // SAFETY: By the requirements of `new`. Both are the bytes of the union.
         let sgid = unsafe { ah.grh.sgid_attr.as_ref()?.gid.raw };
-        // SAFETY: As above.
+        // SAFETY: Any bytes are a GID, whichever field of the union was set.
         let dgid = unsafe { ah.grh.dgid.raw };
         Some(Av {
             dgid,
