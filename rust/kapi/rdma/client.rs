@@ -27,7 +27,7 @@ use crate::kapi::bindings::{
 };
 
 /// Calls [`Driver::going`] and [`Driver::coming`]. It is made before any device, and dropped after
-/// all of them.
+/// all of them. The drop may sleep.
 ///
 /// # Invariants
 ///

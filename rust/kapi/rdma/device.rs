@@ -291,7 +291,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// A device that is not registered yet.
+/// A device that is not registered yet. Dropping it may sleep.
 ///
 /// # Invariants
 ///
@@ -388,7 +388,7 @@ impl<D: Driver> Drop for DeviceRef<D> {
 }
 
 /// Stands for the devices of a driver: unregisters all of them when it is dropped. The module
-/// keeps it, and drops it when nothing can make a device any more.
+/// keeps it, and drops it when nothing can make a device any more. Dropping it may sleep.
 pub(crate) struct DriverRegistration<D: Driver>(PhantomData<fn() -> D>);
 
 impl<D: Driver> DriverRegistration<D> {

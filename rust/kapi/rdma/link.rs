@@ -27,7 +27,8 @@ pub(crate) trait LinkOps: 'static {
     fn newlink(name: &CStr, ndev: &NetDev) -> Result;
 }
 
-/// A kind of link that can be added. The module should have the alias `rdma-link-<kind>`.
+/// A kind of link that can be added. The module should have the alias `rdma-link-<kind>`. Dropping
+/// it may sleep.
 ///
 /// # Invariants
 ///

@@ -7,6 +7,8 @@
 //! A provider implements [`Driver`] on a marker type. Objects that the core allocates carry the
 //! provider's payload behind the C structure ([`Object`](object::Object)); so do the device
 //! ([`Device`]) and memory regions ([`Mr`]).
+//!
+//! A function sleeps only if its description says so; softirq may call all others.
 
 mod attr;
 mod client;

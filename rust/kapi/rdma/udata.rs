@@ -20,7 +20,8 @@ use crate::kapi::bindings::{
     ib_udata, //
 };
 
-/// The private part of a verb's request and response.
+/// The private part of a verb's request and response. It is the program's memory: what reads or
+/// writes it may sleep.
 ///
 /// # Invariants
 ///
