@@ -21,6 +21,16 @@ use crate::kapi::bindings::{
 
 /// The provider's part of a description.
 ///
+/// # Examples
+///
+/// ```ignore
+/// // `rdma resource show cq -dd` prints `posted 17 overrun 0`.
+/// fn describe_cq(cq: &Cq<Self>, out: &mut Details<'_>) -> Result {
+///     out.number(c"posted", cq.posted.load(Relaxed))?;
+///     out.number(c"overrun", cq.overrun().into())
+/// }
+/// ```
+///
 /// # Invariants
 ///
 /// `msg` is a netlink message in which the provider's table is open.

@@ -42,6 +42,18 @@ pub(super) const PORT: u32 = 1;
 
 /// A device with the provider's payload.
 ///
+/// # Examples
+///
+/// ```ignore
+/// let cfg = DeviceConfig {
+///     node_guid: GUID,
+///     node_desc: c"My RDMA device",
+///     num_comp_vectors: 1,
+/// };
+/// let data = try_pin_init!(Data { room: Atomic::new(16) }? Error);
+/// Device::<MyDriver>::new(module, &cfg, data)?.register(c"mine%d")?;
+/// ```
+///
 /// # Invariants
 ///
 /// `base` was allocated by the core; all fields are initialised.
@@ -389,6 +401,23 @@ impl<D: Driver> Drop for DeviceRef<D> {
 
 /// Stands for the devices of a driver: unregisters all of them when it is dropped. The module
 /// keeps it, and drops it when nothing can make a device any more. Dropping it may sleep.
+///
+/// # Examples
+///
+/// ```ignore
+/// struct Module {
+///     _devices: DriverRegistration<MyDriver>,
+/// }
+///
+/// impl kernel::Module for Module {
+///     fn init(module: &'static ThisModule) -> Result<Self> {
+///         // Made first, so that an error unregisters the devices that there are.
+///         let devices = DriverRegistration::new();
+///         add_devices(module)?;
+///         Ok(Self { _devices: devices })
+///     }
+/// }
+/// ```
 pub(crate) struct DriverRegistration<D: Driver>(PhantomData<fn() -> D>);
 
 impl<D: Driver> DriverRegistration<D> {

@@ -32,6 +32,22 @@ use crate::kapi::bindings::{
 /// that waits for the interrupted one. Gates do not nest, neither in a user nor in a change. Users
 /// and changes may neither sleep nor take a lock that sleeps with `PREEMPT_RT`.
 ///
+/// # Examples
+///
+/// ```ignore
+/// // `gate` is a pinned `InUse<KVec<u8>>`. Until the access is dropped, nobody changes the vector.
+/// if let Some(bytes) = gate.enter() {
+///     dst.copy_from_slice(bytes.get(..dst.len()).ok_or(EINVAL)?);
+/// }
+///
+/// // No access is left, and none comes.
+/// let old = gate.update(|bytes, open| {
+///     *open = false;
+///     core::mem::take(bytes)
+/// });
+/// drop(old);
+/// ```
+///
 /// # Invariants
 ///
 /// `open` and `value` are read inside of the gate or with it locked, and changed with it locked.

@@ -30,6 +30,27 @@ pub(crate) trait LinkOps: 'static {
 /// A kind of link that can be added. The module should have the alias `rdma-link-<kind>`. Dropping
 /// it may sleep.
 ///
+/// # Examples
+///
+/// ```ignore
+/// struct Link;
+///
+/// impl LinkOps for Link {
+///     fn newlink(name: &CStr, ndev: &NetDev) -> Result {
+///         if Device::<MyDriver>::find(ndev).is_some() {
+///             return Err(EEXIST);
+///         }
+///         // The three as in the example of `Device`.
+///         let new = Device::<MyDriver>::new(module, &cfg, data)?;
+///         new.set_netdev(ndev)?;
+///         new.register(name)
+///     }
+/// }
+///
+/// // From now on `rdma link add NAME type mine netdev NETDEV` calls it.
+/// let link = KBox::pin_init(LinkRegistration::<Link>::new(c"mine"), GFP_KERNEL)?;
+/// ```
+///
 /// # Invariants
 ///
 /// `ops` is registered, and does not move.

@@ -35,6 +35,15 @@ use crate::kapi::bindings::{
 /// Pages that a user has mapped live on until they are unmapped. The last reference may not be
 /// dropped under a spinlock or with interrupts off (`vfree`).
 ///
+/// # Examples
+///
+/// ```ignore
+/// // In `create_cq` for a program, which gets the key of the entry with the response.
+/// let mem = RingMem::new(entries as usize * size_of::<Elem>())?;
+/// let ring = UserRing::<Elem>::new(mem.clone(), 0, entries)?;
+/// let entry = MmapEntry::new(customer, mem)?;
+/// ```
+///
 /// # Invariants
 ///
 /// `ptr` came from `kapi_ring_alloc` for `len` bytes.

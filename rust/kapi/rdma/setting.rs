@@ -31,6 +31,23 @@ use crate::kapi::bindings::{
 };
 
 /// A number of something of type `T`. Both functions may sleep.
+///
+/// # Examples
+///
+/// ```ignore
+/// // In `impl Driver`; `limit` is an `Atomic<u32>` of the payload.
+/// const SETTINGS: &'static [Setting<Data>] = &[Setting {
+///     name: c"limit",
+///     get: |data| data.limit.load(Relaxed),
+///     set: |data, value| {
+///         if value > MAX_LIMIT {
+///             return Err(EINVAL);
+///         }
+///         data.limit.store(value, Relaxed);
+///         Ok(())
+///     },
+/// }];
+/// ```
 pub(crate) struct Setting<T: 'static> {
     /// The name of the file.
     pub(crate) name: &'static CStr,
