@@ -17,11 +17,12 @@ turns_net() {
 	sndbuf 16777216
 }
 
-# setting VALUE FILE...: to the end of the case, of the files that there are.
+# setting VALUE FILE...: to the end of the case, of the files that there are. The kernel refuses even the present value
+# for the server of a CPU that came after the boot, which has none.
 setting() {
 	local file
 	for file in "${@:2}"; do
-		[ ! -e "$file" ] || {
+		[ ! -e "$file" ] || [ "$(cat "$file")" = "$1" ] || {
 			restore+="echo $(cat "$file") >$file;"
 			# shellcheck disable=SC2064 # now
 			trap "$restore" EXIT
