@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs test cases between two QEMU guests, on the stock Debian kernel or on the one with several CPUs and KASAN
-(scripts/smp.config), or between two sets of namespaces in one kernel that is a User Mode Linux: the sanitizer
-kernel (scripts/sanitize.config), the one with several CPUs (scripts/race.config), or the one for measuring at
-native speed (scripts/bench.config).
+"""Runs test cases between two guests: in QEMU, on the stock Debian kernel or on one with several CPUs and KASAN
+(scripts/smp.config), or in one User Mode Linux, where the guests are two sets of namespaces: the sanitizer kernel
+(scripts/sanitize.config), the one with several CPUs (scripts/race.config), or the one for measuring at native speed
+(scripts/bench.config).
 
 A case is a shell file with a header ("#: key value") and two functions, a and b,
 one per guest; guest/lib.sh has what they can call. All cases of a run share one
 boot of the guests: the driver is loaded before and unloaded after each of them.
-A case fails if a half of it fails or does not end in time, if anything is left
+A case fails if one of its halves fails or does not end in time, if anything is left
 behind, or if the kernel of a guest logs a warning."""
 
 import argparse
@@ -37,12 +37,12 @@ RELEASE = os.environ.get("SIW_RELEASE", "")  # of the stock kernel
 QEMU = ("stock", "smp")
 KERNELS = QEMU + ("sanitize", "race", "bench")
 LEAKS = ("smp", "sanitize")  # these look for leaked memory
-SLOWER = {"smp": 3}  # kernels whose time-outs are so many times as long
+SLOWER = {"smp": 3}  # factor of the time-outs of slow kernels
 CPUS = min(4, os.cpu_count())
 UML = {  # parameters of each User Mode Linux
     "sanitize": ("mem=1500M", "seccomp=off"),
     "race": ("mem=2G", "seccomp=on", f"ncpus={CPUS}"),
-    # Enough CPUs for both ends.
+    # Both ends need a CPU.
     "bench": ("mem=3G", "seccomp=on", f"ncpus={CPUS}"),
 }
 BOOT_TIMEOUT = 600  # the machine may be busy with other things
@@ -58,42 +58,42 @@ BAD = re.compile(
     r"scheduling while atomic|sleeping function|unregister_netdevice: waiting|Kernel panic",
     re.I,
 )
-# How a report begins.
+# The beginning of a report.
 SPLAT = re.compile(r"BUG:|WARNING:|UBSAN:|Oops|general protection|blocked for more than|"
                    r"unregister_netdevice: waiting|Kernel panic")
-# What a stock kernel says in a healthy guest.
+# Messages of a healthy stock kernel.
 HARMLESS = re.compile("|".join((
     r"qemu-tests: ",
     r"loading out-of-tree module taints kernel",
     r"module verification failed: signature and/or required key missing",
     r"speed is unknown, defaulting to 1000",
-    # C siw, of what a peer tells it.
+    # C siw, about messages of a peer.
     r"siw: got TERMINATE|siw: siw_rx_umem: .* bogus addr",
-    # C siw, of a CRC that comes in two TCP segments: row split-trailer.
+    # C siw, about a CRC in two TCP segments: row split-trailer.
     r"siw: crc error\. in: ",
-    # Of the sanitizer kernel: leaks are read from its own file.
+    # The sanitizer kernel. Leaks are read from a file of their own.
     r"kmemleak: ",
-    # The core's own work of a port event, when the netdev is gone before it runs.
+    # The core, about a port event that it handles after the netdev is gone.
     r"ib_query_port failed \(-19\)",
 )))
-# What the driver's counters say of a case.
+# The driver's counters that the summary of a case shows.
 EXERCISED = {
     "connections": r"\bactive_connects (\d+)",
     "FPDUs": r"\brx_fpdus (\d+)",
     "bytes": r"\brx_bytes (\d+)",
     "Terminates": r"\btx_terminate (\d+)",
 }
-# Before any driver is loaded there is only the stock kernel, whose clocks complain
-# in a guest on a busy machine: there the texts count, not the levels.
+# Before any driver is loaded, the stock kernel's clocks may complain in a guest on a busy machine.
+# So the texts count there, not the levels.
 HARMLESS_AT_BOOT = re.compile("BIOS|LOCKDEP_|RCU lockdep checking is enabled|kmemleak: ")
 
 
 def tsc_khz():
-    """The TSC's rate as a kernel parameter. TCG passes the TSC of this machine through, and a guest on a
-    busy machine measures it wrong by a factor: then its clock runs fast and time-outs strike at random."""
+    """The TSC's rate as a kernel parameter. TCG passes the TSC of this machine through, but a guest on a
+    busy machine may measure a wrong rate. Then its clock runs fast and time-outs strike at random."""
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         bogomips = re.search(r"^bogomips\s*:\s*([0-9.]+)", f.read(), re.M)
-    # Twice the TSC's rate, whatever the CPU's is at the moment.
+    # BogoMIPS are twice the TSC's rate, whatever the CPU's present rate is.
     return f"tsc_early_khz={round(float(bogomips[1]) * 500)}" if bogomips else ""
 
 
@@ -114,7 +114,7 @@ def run(*cmd, **kwargs):
 
 
 def output(*cmd):
-    """The last line that a set-up script prints; its progress passes through."""
+    """The last line of a set-up script's output; its progress goes to stderr."""
     res = subprocess.run(cmd, stdout=subprocess.PIPE, text=True)
     if res.returncode:
         sys.exit(res.returncode)
@@ -152,19 +152,19 @@ class Case:
                     # The same, in MiB.
                     self.memory = int(value)
                 elif key == "soak":
-                    # For make soak alone; the value says why.
+                    # Only for make soak; the value says why.
                     self.soak = True
                 elif key == "harmless":
-                    # What the core says of what this case does to it.
+                    # A message that the case provokes from the kernel.
                     self.harmless.append(value)
                 elif key == "consumer":
-                    # The kernel consumer of the tests is to be there; what follows says what for.
+                    # The case needs the kernel consumer of the tests; the value says why.
                     self.consumer = True
                 elif key == "sample":
                     # The same with rdma_null, the sample provider.
                     self.sample = True
                 elif key == "kernel":
-                    # What follows the names says why.
+                    # The words after the names say why.
                     self.kernels = tuple(value.split()[0].split(","))
                 else:
                     sys.exit(f"{path}: unknown key {key}")
@@ -201,7 +201,7 @@ def pick_cases(wanted, everything, driver, kernel):
 
 
 class Network:
-    """A bridge with two taps in a network namespace of this process, which goes
+    """A bridge with two taps in a network namespace of this process, which ends
     with it. vnet_hdr gives the guests TSO and checksum offload."""
 
     def __init__(self, sockets):
@@ -239,7 +239,7 @@ class Guests:
         self.procs, self.conns, self.buffers = {}, {}, {}
         self.boots = 0
         self.cpus, self.memory = 1, 1536
-        self.history = []  # of the cases of this boot: when each began in either guest, and its name
+        self.history = []  # the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
         atexit.register(self.kill)
@@ -262,14 +262,14 @@ class Guests:
                 os.unlink(ctl)
             console = f"{self.out}/console-{g}{self.nth_boot()}"
             mac = "52:54:00:77:00:0" + g
-            # CPU 1 comes when the kernel no longer patches its code: see guest/agent.
+            # The agent brings up the other CPUs when the kernel no longer patches its code.
             append = (
                 "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable maxcpus=1 "
                 f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind}"
             )
             cmd = [
                 "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", str(self.memory),
-                # The firmware's table for kernels without ACPI has one CPU of each socket.
+                # The firmware's MP table, for kernels without ACPI, has one CPU of each socket.
                 "-smp", f"{self.cpus},sockets={self.cpus}",
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
                 "-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd",
@@ -321,7 +321,7 @@ class Guests:
                 raise GuestDied(f"guest {g} died")
 
     def answers(self, word, timeout, first_failure=False, guests=GUESTS):
-        """The status with which each of the guests answers WORD; passes events on meanwhile."""
+        """The status in each guest's answer WORD. Passes events on while it waits."""
         timeout *= SLOWER.get(self.kind, 1)
         got, end = {}, time.monotonic() + timeout
         with selectors.DefaultSelector() as sel:
@@ -353,8 +353,8 @@ class Guests:
         return [line.decode(errors="replace").split() for line in whole if line.strip()]
 
     def leaks(self, case):
-        """What the driver leaked and was not told yet, as (name of a case, text). An object is known to have leaked
-        only 5 s after it was made, so that this may be a case before the one that has just ended."""
+        """New leaks of the driver, as (name of a case, text). kmemleak reports an object 5 s after its allocation
+        at the earliest, so the case may be one before the last."""
         if self.kind not in LEAKS:
             return []
         self.send(f"leaks {case.name}", self.kernels)
@@ -373,7 +373,7 @@ class Guests:
         return found
 
     def with_symbols(self, text, name, guest):
-        """The driver's functions had names as long as it was loaded."""
+        """The text with the names of the driver's functions, which the kernel knew while the driver was loaded."""
         path = f"{self.out}/{name}/symbols.{guest}"
         if not os.path.exists(path):
             return text
@@ -406,7 +406,7 @@ class OneKernel(Guests):
         super().__init__(image, out, kind, None, sockets)
         self.kernel, self.number = kernel, number
         self.kernels = "a"
-        # What it boots from, until it has the image.
+        # The root that it boots from, before it mounts the image.
         self.initial = f"{out}/initial-{number}"
         for name in ("bin", "proc", "sys", "dev", "lower", "rw", "root"):
             os.makedirs(f"{self.initial}/{name}")
@@ -426,7 +426,7 @@ class OneKernel(Guests):
             self.buffers[g] = b""
         fds = [theirs[g].fileno() for g in GUESTS]
         cmd = [
-            # A PID namespace takes all its processes along.
+            # The end of the PID namespace ends all its processes.
             "unshare", "--pid", "--fork", "--kill-child",
             # It is linked against the libraries of the build root.
             f"{TOP}/scripts/in-root", f"{self.kernel}/linux", *UML[self.kind], f"uml_dir={self.out}/uml",
@@ -451,13 +451,13 @@ def die_with_parent():
 
 
 def busy_loops():
-    """A process for each CPU, at normal priority, that takes all the time it gets."""
+    """A busy process at normal priority for each CPU."""
     return [subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL,
                              preexec_fn=die_with_parent) for _ in range(os.cpu_count())]
 
 
 def tell_chances(cases, results):
-    """A line for each case: how often it passed, and which of its logs are of failures."""
+    """Prints a line for each case: how often it passed, and the logs of its failures."""
     width = max(len(case.known_as) for case in cases)
     say(f"{'case':{width}}  passed  failed  of")
     for known_as in dict.fromkeys(case.known_as for case in cases):
@@ -468,7 +468,7 @@ def tell_chances(cases, results):
 
 
 def splat(path):
-    """The first report of a kernel's log."""
+    """The first report in a kernel's log."""
     lines = text_of(path).splitlines()
     first = next((i for i, line in enumerate(lines) if SPLAT.search(line)), len(lines))
     return lines[first:first + 40]
@@ -500,7 +500,7 @@ def tail(path, count=12):
 
 
 def exercised(folder):
-    """What a case did: by the counters of the devices that were there at its end, and by its own word."""
+    """What a case did, by the counters of the devices that existed at its end, and by its own figures."""
     done = collections.Counter()
     for g in GUESTS:
         for words, pattern in EXERCISED.items():
@@ -516,7 +516,7 @@ def amounts(done):
 
 
 def run_case(guests, case):
-    """None if it passed, or else (status, lines that say why); and whether the guests
+    """Runs a case. Returns its status, lines that say why, and whether the guests
     are fit for another case."""
     folder = f"{guests.out}/{case.name}"
     os.makedirs(folder, exist_ok=True)
@@ -586,9 +586,9 @@ def run_case(guests, case):
         if lines:
             failed(f"guest {g}: the kernel complained ({len(lines)} lines):")
             why.extend("    " + line for line in lines[:12])
-            # What it was doing is told with no weight of its own.
+            # The report shows what the kernel was doing. It is context, not another complaint.
             why.extend("      " + line for line in splat(f"{folder}/dmesg.{g}"))
-            # After an oops or a stuck task nothing later could be trusted.
+            # After an oops or a stuck task no later result can be trusted.
             fit = fit and not any(BAD.search(line) for line in lines)
             skipped = False
     if skipped:
@@ -632,7 +632,7 @@ def prepare_out(out, cases, kernel):
 
 
 class Run:
-    """The cases of a run, and what came of them. Every kernel has a thread that takes one case after the other."""
+    """The cases of a run, and their results. Each kernel has a thread that runs one case after the other."""
 
     def __init__(self, args, out, cases):
         self.args, self.out = args, out
@@ -718,24 +718,24 @@ class Run:
 
 def main():
     p = argparse.ArgumentParser(prog="qemu-tests/run", description=__doc__.split("\n\n")[0],
-                                epilog="Logs are in build/log/qemu, one folder a case. SIW_KO=FILE in the "
+                                epilog="Logs are in build/log/qemu, a folder for each case. SIW_KO=FILE in the "
                                        "environment: take that module instead of siw.ko. TEST_SECONDS=N: cases that "
                                        "can last for any time take about so long (see --timeout). TEST_SEED=N: "
-                                       "cases that play dice do it from there.")
+                                       "cases with random choices start from this seed.")
     p.add_argument("case", nargs="*", help="name of a case or of a group of them, or a case file")
-    p.add_argument("--all", action="store_true", help="run every case, but for those of make soak alone")
+    p.add_argument("--all", action="store_true", help="run every case, except those of make soak")
     p.add_argument("--list", action="store_true", help="list the cases")
     p.add_argument("--kernel", choices=KERNELS, default="stock", help="which kernel to run on")
-    p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest in QEMU, in place of what cases say, and of 2 at least on the smp kernel")
+    p.add_argument("--cpus", type=int, metavar="N", help="CPUs of each guest in QEMU, instead of the number in the case's header (on the smp kernel at least 2)")
     p.add_argument("--driver", default="siw", metavar="NAME",
-                   help="put NAME (c-siw, rxe) in place of siw")
-    p.add_argument("--cmd-a", metavar="CMD", help="run a shell command of yours in guest a ...")
+                   help="use NAME (c-siw, rxe) instead of siw")
+    p.add_argument("--cmd-a", metavar="CMD", help="run a shell command in guest a ...")
     p.add_argument("--cmd-b", metavar="CMD", help="... and one in guest b")
-    p.add_argument("--repeat", type=int, metavar="N", help="run them N times, and tell how often each passed")
-    p.add_argument("--loaded", action="store_true", help="keep all CPUs of this machine busy meanwhile")
-    p.add_argument("--timeout", type=int, metavar="SECONDS", help="bound of each case, in place of its own")
+    p.add_argument("--repeat", type=int, metavar="N", help="run the cases N times, and show how often each passed")
+    p.add_argument("--loaded", action="store_true", help="keep all CPUs of this machine busy")
+    p.add_argument("--timeout", type=int, metavar="SECONDS", help="time-out of each case, instead of its own")
     p.add_argument("--capture", metavar="FILE", help="write the traffic between the guests to FILE")
-    p.add_argument("--capture-port", metavar="PORT", help="of that, only this TCP port")
+    p.add_argument("--capture-port", metavar="PORT", help="capture only this TCP port")
     p.add_argument("--logs", metavar="DIR", help="folder of the logs")
     args = p.parse_args()
 
@@ -764,17 +764,17 @@ def main():
             case.cpus = args.cpus or max(case.cpus, 2 if args.kernel == "smp" else 1)
         else:
             case.cpus, case.memory = 1, 0
-        # A case named again runs again, with logs of its own.
+        # A case that is named again runs again, with logs of its own.
         names[case.name] = names.get(case.name, 0) + 1
         if names[case.name] > 1:
             case.name += f".{names[case.name]}"
 
-    # No more boots than need be.
+    # This order saves boots.
     cases.sort(key=lambda case: (case.cpus, case.memory))
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:
-        p.error(f"this kernel sees no other folder than {TOP}: --logs must be in it")
+        p.error(f"this kernel sees only {TOP}: --logs must be inside")
     os.makedirs(os.path.dirname(out), exist_ok=True)
     lock = open(out + ".lock", "w")
     try:
@@ -792,7 +792,8 @@ def main():
     else:
         network = None
         kernel = output(f"{TOP}/scripts/own-kernel", args.kernel)
-        # The sanitizer kernel has one CPU, and cases wait most of the time; the others take all there are.
+        # The sanitizer kernel has one CPU, and cases mostly wait, so several run at once. The
+        # others use all CPUs.
         count = min(len(cases), os.cpu_count()) if args.kernel == "sanitize" else 1
         kernels = [OneKernel(image, out, args.kernel, kernel, sockets, i) for i in range(count)]
     capture = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Medians, spread and ratios of what the bench cases measured: lines of PLACE CONTENDER MEASURE VALUE."""
+"""Medians, spread and ratios of the bench cases' figures, which are lines of PLACE CONTENDER MEASURE VALUE."""
 
 import collections
 import os
@@ -36,15 +36,16 @@ MEASURES = (
     (r"reg-memory", "memory for 1 GiB registered", "B"),
 )
 LESS_IS_BETTER = re.compile(r"(lat|cpu|reg|dereg)\b|.*(memory|lat)$")
-TOLERANCE = 0.03  # of what compare calls worse
+TOLERANCE = 0.03  # compare marks more than this as worse
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]
 
 
 def targets():
-    """(place, measure, contender, measure it is compared with, of whom, bound, whether more is better)"""
+    """(place, measure, contender, measure to compare with, contender to compare with, bound, whether more is better)"""
     for bw in BANDWIDTH:
         stream = "bw-write-" + bw.split("-")[2]
-        # perftest polls, which takes time from the kernel on the only CPU of a guest; iperf3 sleeps, and so does our program.
+        # perftest polls, which takes time from the kernel on the only CPU of a guest. iperf3 and
+        # the program of the tests sleep.
         for ours in (bw, bw.replace("bw", "sleeping")):
             yield "pair", ours, "siw", stream, "tcp", 0.95, True
             yield "pair", ours, "siw-crc", stream, "tcp", 0.80, True
@@ -59,7 +60,7 @@ def targets():
         yield place, "lat-read-64-median", "siw", "lat-read-64-median", "c-siw", 0.6, False
     yield "pair", "cpu-send", "siw-large", "cpu-send", "siw-large-copy", 0.6, False
     yield "pair", "qps-256-gbps", "siw", "qps-1-gbps", "siw", 0.9, True
-    # Somebody who only uses his half of the CPU takes more than that; the figures beside "spinning" say how much.
+    # "spinning" has no target: a user who only uses half of the CPU costs more than these bounds.
     for attack in ("small", "large", "reads", "connects", "registrations"):
         yield "pair", f"beside-{attack}-bw", "siw", "beside-nobody-bw", "siw", 0.5, True
         yield "pair", f"beside-{attack}-lat", "siw", "beside-nobody-lat", "siw", 10, False
@@ -121,7 +122,7 @@ class Figures:
 
 
 def table(rows):
-    """In Markdown that is fit for a terminal, too."""
+    """Markdown that also reads well in a terminal."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     rows.insert(1, ["-" * w for w in widths])
     return ["| " + " | ".join(text.ljust(w) for text, w in zip(row, widths)) + " |" for row in rows]
@@ -154,7 +155,7 @@ def measured(figures, place):
 
 
 def compared(figures, place):
-    """Our driver here and in another tree."""
+    """This driver and that of another tree."""
     rows = [["median", "", "old", "new", "new / old", ""]]
     for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
         old, new = (figures.median(place, who, measure) for who in ("old-siw", "siw"))
@@ -216,7 +217,7 @@ def main():
         return
     targets_now = judged(figures)
     met = [row[-1] for row in targets_now].count("met")
-    out = ["# What make bench measured", "", *facts(), "",
+    out = ["# Results of make bench", "", *facts(), "",
            "Medians of all rounds, and half the distance between the best and the worst of them. CRC is off, but in the "
            "column siw-crc; siw-large has the parameter large_fpdus, and with it zero copy, which siw-large-copy has "
            "not. TCP is one stream of iperf3, and for latency a ping-pong over one socket. perftest polls; "

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the cases about misbehaving programs share.
+# Shared by the cases about misbehaving programs.
 
-# abuse CMD...: run CMD, which says "exercised N WORDS" in lines of its output.
+# abuse CMD...: runs CMD, and counts the lines "exercised N WORDS" of its output.
 abuse() { "$@" | count_exercised; }
 
 count_exercised() {
@@ -15,8 +15,8 @@ count_exercised() {
 	done
 }
 
-# beside_traffic CMD...: the same, and verified traffic of two other programs over the
-# same device until it ends.
+# beside_traffic CMD...: the same, with verified traffic of two other programs over the same device
+# until CMD ends.
 beside_traffic() {
 	local abuser rounds=0
 	abuse "$@" &

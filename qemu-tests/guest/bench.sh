@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The body of the bench cases, which set CONTENDER. Guest b adds lines "PLACE CONTENDER MEASURE VALUE" to figures.
-# Places are the pair of guests (pair) and, in User Mode Linux, veth; and loop, where both ends are at the address of
-# guest a, whose network namespace guest b enters for it: then TCP goes over lo, of which C siw makes no usable device.
+# The body of the bench cases, which set CONTENDER. Guest b adds lines "PLACE CONTENDER MEASURE
+# VALUE" to figures. The places are the pair of QEMU guests (pair) and, in User Mode Linux, veth and
+# loop. In loop both ends are at the address of guest a, whose network namespace guest b enters, so
+# TCP goes over lo. A device on lo itself would not work with C siw.
 
 HALF=${BASH_SOURCE[1]}
 : "${BENCH_PARTS:=bw sleeping rate lat cpu sizes qps reg beside}"
-# With C siw, see serve.
+# The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
 MORE_SIZES="256 1024 16384 262144 4194304"
@@ -15,7 +16,8 @@ QPS="1 16 256 1024"
 # C siw's programs have room for some 144 rings.
 [ "$CONTENDER" != c-siw ] || QPS="1 16"
 
-# What takes long, or hardly varies, is measured in the first round only; a case that is run again has a numbered name.
+# Parts that take long, or hardly vary, are measured in the first round only. A case that runs
+# again has a numbered name.
 case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg|beside' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
@@ -46,14 +48,15 @@ every_place() {
 all_parts() {
 	local part
 	[ "$PLACE" != loop ] || DEV=${DEV%?}0
-	# QEMU translates what runs for the first time, which takes longer than to run it.
+	# QEMU translates code that runs for the first time, which takes longer than running it.
 	[ "$CONTENDER" = tcp ] || perftest warm-up ib_write_bw -s 65536 -D "$BENCH_SECONDS"
 	for part in $BENCH_PARTS; do
 		"part_$part"
 	done
 }
 
-# two NAME SERVER... -- CLIENT...: the one in guest a, the other, with its output in /tmp/out, in guest b.
+# two NAME SERVER... -- CLIENT...: runs SERVER in guest a, and CLIENT, with its output in
+# /tmp/out, in guest b.
 two() {
 	local name=$PLACE-$1 server=()
 	shift
@@ -71,7 +74,8 @@ two() {
 	fi
 }
 
-# Of bandwidth it tells iterations, which count, and a speed, which is 0 if it could not find out how fast its clock goes.
+# The bandwidth follows from the iterations that perftest reports. Its own figure is 0 if it
+# cannot tell the rate of its clock.
 perftest() {
 	local name=$1
 	shift
@@ -81,12 +85,12 @@ perftest() {
 
 figure() { echo "$PLACE $CONTENDER $1 $2" >>"$OUT/figures"; }
 
-# figures AWK: for each line of "MEASURE VALUE" that AWK makes of the client's output.
+# figures AWK: records each line of "MEASURE VALUE" that AWK makes of the client's output.
 figures() {
 	local measure value
 	[ "$GUEST" = b ] || return 0
 	while read -r measure value; do
-		# rxe gets stuck at times; perftest then tells of endless latency.
+		# rxe gets stuck at times. perftest then reports an infinite latency.
 		case $value in "" | 0 | 0.000000 | 0.00 | inf) ;; *) figure "$measure" "$value" ;; esac
 	done <<<"$(awk "$1" /tmp/out)"
 }
@@ -95,7 +99,7 @@ bandwidth() {
 	local op=$1 size=$2
 	if [ "$CONTENDER" = tcp ]; then
 		[ "$op" = write ] || return 0
-		# It takes no larger blocks, nor would they change a stream.
+		# iperf3 takes no larger blocks, and they would not change a stream.
 		two "tcp-$size" iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" \
 			-l $((size < 1048576 ? size : 1048576)) -f k
 		figures "/receiver/ { print \"bw-write-$size\", \$7 / 1e6 }"
@@ -145,9 +149,9 @@ part_lat() {
 	done
 }
 
-# transfers OP N SIZE: with a program that sleeps until something is complete.
+# transfers OP N SIZE: runs a program that sleeps until something is complete.
 transfers() {
-	# With C siw it is bounded, see serve, and many take a while to connect.
+	# With C siw the run is bounded, see serve, and many queue pairs take a while to connect.
 	BOUND=100 two "$part-$1-$2-$3" bench serve "$1" "$A4" 18515 "$2" -- \
 		bench "$1" "$A4" 18515 "$2" "$3" $((BENCH_SECONDS * 1000))
 }
@@ -161,7 +165,7 @@ part_qps() {
 	done
 }
 
-# What programs that do not poll get, as iperf3 does not.
+# Bandwidth of programs that do not poll, like iperf3.
 part_sleeping() {
 	local op size
 	case $CONTENDER in siw | siw-crc) ;; *) return 0 ;; esac
@@ -186,7 +190,7 @@ part_beside() {
 	figures "/^(without|beside) / { print \"stalled-\" \$1, \$2 }"
 }
 
-# Nanoseconds a KiB. In one kernel both ends are counted in either.
+# CPU time in nanoseconds a KiB. In a shared kernel the figure of either end includes both.
 part_cpu() {
 	local bytes
 	[ "$CONTENDER" != tcp ] || {
@@ -205,7 +209,7 @@ part_cpu() {
 	fi
 }
 
-# The same for plain TCP, of what /proc/stat counts while iperf3 runs.
+# The same for plain TCP, from /proc/stat while iperf3 runs.
 tcp_cpu() {
 	local before
 	before=$(busy)
@@ -221,7 +225,7 @@ tcp_cpu() {
 	fi
 }
 
-# In hundredths of a second.
+# CPU time so far, in hundredths of a second.
 busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
 
 part_reg() {

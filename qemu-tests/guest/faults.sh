@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the cases of cases/fault share. All of it happens in guest a: a namespace "far" is
-# joined to it by a veth pair, with a device on either end, siw_n(ear) and siw_f(ar).
+# Shared by the cases of cases/fault. Everything happens in guest a. A veth pair joins it to a
+# namespace "far", with a device on either end, siw_n(ear) and siw_f(ar).
 
 NEAR4=10.79.0.1 FAR4=10.79.0.2
 
-# Every choice follows from it.
+# All random choices follow from the seed.
 RANDOM=${TEST_SEED:=$(date +%s)}
 echo "TEST_SEED=$TEST_SEED"
 
 turns=0
-# another_turn MIN: there are to be so many at least, and more while there is time.
+# another_turn MIN: true for MIN turns at least, and for more while there is time.
 another_turn() { [ $((turns += 1)) -le "$1" ] || [ $SECONDS -lt "${TEST_SECONDS:-25}" ]; }
 
 in_far() { ip netns exec far "$@"; }
 
-# pause_upto MS: for a random time.
+# pause_upto MS: pauses for a random time.
 pause_upto() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
-# As much of it as is not there.
+# fault_net: makes the parts of this network that are missing.
 fault_net() {
 	[ -e /run/netns/far ] || ip netns add far
 	[ -e /sys/class/net/near0 ] || {
@@ -37,14 +37,14 @@ fault_net() {
 has() { rdma link show "$1/1" >/dev/null 2>&1; }
 gone() { ! has "$1"; }
 
-# traffic SECONDS: three connections with checked data, "near" listening; returns when they are
-# up, or one of the two has given up.
+# traffic SECONDS: starts three connections with checked data between "near", which listens, and
+# "far".
 traffic() {
 	rm -f /run/near.out /run/far.out
 	verify server "$NEAR4" endless "$1" >/run/near.out 2>&1 &
 	near=$!
 	until_true 60 listening_or_gone 7472 "$near"
-	# Not in_far, to have the program's own number.
+	# Without in_far, $! is the PID of the program itself.
 	ip netns exec far verify client "$NEAR4" endless "$1" >/run/far.out 2>&1 &
 	far=$!
 }
@@ -52,8 +52,8 @@ traffic() {
 up() { grep -q '^up' /run/near.out && grep -q '^up' /run/far.out; }
 up_or_over() { up || ! kill -0 "$near" 2>/dev/null || ! kill -0 "$far" 2>/dev/null; }
 
-# verdicts: waits for both programs. A connection may fail in whatever way; what it vouched for may
-# not be wrong, and no program may hang. Those killed by us are none of ours.
+# verdicts: waits for both programs. A connection may fail in any way, but completed data must be
+# right and no program may hang. A killed program is no failure.
 verdicts() {
 	local side pid rc checked
 	for side in near far; do
@@ -75,10 +75,10 @@ verdicts() {
 
 over() { ! kill -0 "$1" 2>/dev/null; }
 
-# nothing_left: no object of a dead program stays in any device, and no page of it pinned.
+# nothing_left: no device keeps an object of a dead program, and none of its pages stays pinned.
 nothing_left() { until_true 30 no_objects && until_true 30 no_pins; }
 no_pins() {
-	# Brings the sums of all CPUs up to date, if there can be several.
+	# This updates the sums over all CPUs, if there can be several.
 	cat /proc/sys/vm/stat_refresh 2>/dev/null || true
 	awk '/^nr_foll_pin_acquired/ { pins = $2 } /^nr_foll_pin_released/ { pins -= $2 } END { exit pins != 0 }' /proc/vmstat
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The body of the interop cm cases: that of two others, one after the other.
+# The body of the interop cm cases: the bodies of two other cases, one after the other.
 
 half() {
 	local name

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the agent and the cases share, sourced in the guests.
+# Shared by the agent and the cases, and sourced in the guests.
 
 # The two guests' addresses on eth0, and the other guest's.
 A4=10.77.0.1 B4=10.77.0.2
@@ -12,14 +12,14 @@ else
 	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6
 fi
 read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver 2>/dev/null || true
-# In one kernel no two devices have the same name.
+# In a shared kernel the devices need different names.
 NUMBER=0
 [ -z "${SHARED:-}" ] || [ "$GUEST" = a ] || NUMBER=1
 DEV=siw$NUMBER
 [ "$DRIVER" != rxe ] || DEV=rxe$NUMBER
 export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
 
-# network_up: the network as every case finds it.
+# network_up: puts the network into the state that every case starts with.
 network_up() {
 	local path
 	for path in /run/netns/*; do [ ! -e "$path" ] || ip netns del "${path##*/}"; done
@@ -46,14 +46,14 @@ network_up() {
 	END
 }
 
-# without_offloads NAME...: of eth0, to the end of the case.
+# without_offloads NAME...: switches them off on eth0, until the end of the case.
 without_offloads() {
 	printf '%s on ' "$@" >/run/offloads
 	printf '%s off ' "$@" | xargs ethtool -K eth0
 }
 
-# load_driver DRIVER PEER-DRIVER [PARAM=VALUE...]: load it and put its device on eth0; DRIVER is
-# siw (ours), c-siw, rxe or none.
+# load_driver DRIVER PEER-DRIVER [PARAM=VALUE...]: loads DRIVER and adds its device on eth0.
+# DRIVER is siw (this one), c-siw, rxe or none.
 load_driver() {
 	echo "$@" >/run/driver
 	read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver
@@ -70,8 +70,8 @@ load_driver() {
 	esac
 }
 
-# insert_driver: insmod, as load_driver did it, for cases that unload in between.
-# C siw has no parameters: it gets none. In one kernel the first guest does it.
+# insert_driver: insmod with the parameters of load_driver, for cases that unload in between. C
+# siw has no parameters. In a shared kernel the first guest loads the driver.
 insert_driver() {
 	[ "$DRIVER" != c-siw ] || DRIVER_PARAMS=
 	# shellcheck disable=SC2016,SC2086 # expanded by the inner shell; words
@@ -79,8 +79,8 @@ insert_driver() {
 		"$OUT/mod/$DRIVER.ko" $DRIVER_PARAMS
 }
 
-# unload_driver: the end of every case. All objects of dead programs must be gone,
-# and the module must go with its links still there. In one kernel the last guest does it.
+# unload_driver: the end of every case. All objects of dead programs must be gone, and the module
+# must unload although its links still exist. In a shared kernel the last guest unloads it.
 unload_driver() {
 	local module left tries=100
 	if [ -n "${SHARED:-}" ]; then
@@ -101,7 +101,8 @@ unload_driver() {
 	done
 }
 
-# signal NAME: tell the other guest. await NAME [SECONDS]: until it signalled NAME.
+# signal NAME: signals NAME to the other guest. await NAME [SECONDS]: waits until the other guest
+# signals NAME.
 signal() { echo "event $1" >&3; }
 await() {
 	local fifo=/run/event/$1 fd
@@ -114,7 +115,7 @@ await() {
 	exec {fd}>&-
 }
 
-# scaled N: as many, or a tenth of it where everything is watched and slow.
+# scaled N: prints N, or a tenth of it on the kernels that are slow because of their checks.
 scaled() {
 	case $KERNEL in
 	sanitize | race | smp) echo $((($1 + 9) / 10)) ;;
@@ -122,23 +123,23 @@ scaled() {
 	esac
 }
 
-# exercised N WHAT: the summary of a run on the sanitizer kernel is to count it, for what no
-# counter of a device tells.
+# exercised N WHAT: adds a figure to the summary of a run on the sanitizer kernel, for things that
+# no counter of a device shows.
 exercised() { echo "${*:2} $1" >>"$OUT/$CASE/exercised.$GUEST"; }
 
-# both NAME: go on when both guests are here.
+# both NAME: waits until both guests are here.
 both() {
 	signal "$1"
 	await "$1" "${2:-120}"
 }
 
-# nap SECONDS: sleep, without a program, which takes longer to start than most naps.
+# nap SECONDS: sleeps without starting a program, which would take longer than most naps.
 nap() {
 	[ -p /run/silence ] || mkfifo /run/silence 2>/dev/null || true
 	read -rt "$1" <>/run/silence || true
 }
 
-# until_true SECONDS CMD...: retry CMD, for states that nothing announces.
+# until_true SECONDS CMD...: repeats CMD until it succeeds, for states that no event announces.
 until_true() {
 	local end=$((SECONDS + $1))
 	shift
@@ -151,8 +152,8 @@ until_true() {
 	done
 }
 
-# listening PORT: someone listens, with rdma_cm, at that port. On iWARP that is a TCP
-# port, and rdma's own list has it a moment too early.
+# listening PORT: whether a program listens with rdma_cm at that port. On iWARP that is a TCP
+# port, which rdma's own list shows a moment too early.
 listening() {
 	if [ "$DRIVER" = rxe ]; then
 		rdma resource show cm_id | grep -q "state LISTEN.*:$1"
@@ -161,10 +162,11 @@ listening() {
 	fi
 }
 
-# counter NAME: what the device counted of it so far.
+# counter NAME: prints the device's counter.
 counter() { rdma statistic show link "$DEV/1" | sed -nE "s/.* $1 ([0-9]+).*/\\1/p"; }
 
-# on_the_spot N CMD...: during CMD the device sends N times at least, and no datamover more than a few times.
+# on_the_spot N CMD...: fails unless the device has N turns on the spot or more during CMD, and
+# only few turns of datamovers.
 on_the_spot() {
 	local least=$1 direct moved
 	direct=$(counter tx_direct) moved=$(counter mover_runs)
@@ -174,7 +176,8 @@ on_the_spot() {
 	[ $direct -ge "$least" ] && [ $((moved * 20)) -le "$least" ]
 }
 
-# sndbuf BYTES: of the connections to come; "auto" is the kernel's way. Every case begins with that.
+# sndbuf BYTES: sets the send buffer of later connections. "auto", with which every case begins,
+# leaves it to the kernel.
 sndbuf() {
 	local least rest
 	read -r least rest </run/tcp_wmem
@@ -182,7 +185,7 @@ sndbuf() {
 	echo "$least $rest" >/proc/sys/net/ipv4/tcp_wmem
 }
 
-# tcp_listens PORT: someone listens at that port of TCP. No program is started for it, as for nap.
+# tcp_listens PORT: whether a socket listens at that TCP port. Like nap, it starts no program.
 tcp_listens() {
 	local port file address state
 	printf -v port %04X "$1"
@@ -199,18 +202,18 @@ tcp_listens() {
 	return 1
 }
 
-# serve PORT EVENT CMD...: run a server to its end, telling the other guest with
-# EVENT when it listens. client EVENT CMD...: run a client of it.
+# serve PORT EVENT CMD...: runs a server to its end, and signals EVENT to the other guest when it
+# listens. client EVENT CMD...: runs a client of it.
 #
-# C siw as the accepting side can sleep over the first message of a connection: its
-# receive upcall gives up when it finds the QP being set up, and both programs then
-# wait for ever. With it in either guest a pair is bounded, and run again on failure.
+# C siw, on the accepting side, can miss the first message of a connection: its receive upcall gives
+# up when the QP is still being set up, and both programs then wait for ever. With C siw in either
+# guest, server and client have a time limit, and run again after a failure.
 serve() {
 	local port=$1 event=$2 pid try rc
 	shift 2
 	echo "+ $*"
 	for try in $(tries); do
-		# Not to take the last server's listener for this one's.
+		# The listener of the last server must not be taken for this one's.
 		until_true 20 port_free "$port"
 		export READY=$event-$try-again
 		bounded "$try" "$@" &
@@ -245,10 +248,12 @@ c_siw_here() { [ "$DRIVER" = c-siw ] || [ "$PEER_DRIVER" = c-siw ]; }
 
 tries() { if c_siw_here; then echo 1 2 3 4 5 6; else echo 1; fi; }
 
-# bound TRY: in seconds. Later ones are longer, for machines where the first is too short.
+# bound TRY: the time limit of a try, in seconds. Later ones are longer, for machines where the
+# first is too short.
 bound() { echo $((${BOUND:-10} * ($1 + 1) / 2)); }
 
-# bounded TRY CMD...: with C siw, within the bound of that try. READY: see src/libsecond.c.
+# bounded TRY CMD...: runs CMD, with C siw within the bound of that try. READY: see
+# src/libsecond.c.
 bounded() {
 	local try=$1 run
 	shift
@@ -258,7 +263,7 @@ bounded() {
 	"${run[@]}"
 }
 
-# agree NAME TRY STATUS: with retries, whether the other side's half went well, too.
+# agree NAME TRY STATUS: whether both halves succeeded, if there are retries.
 agree() {
 	local event=$1-$2
 	if ! c_siw_here; then

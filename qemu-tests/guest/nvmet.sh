@@ -22,11 +22,11 @@ nvmet_up() {
 	nvmet_export
 }
 
-# nvmet_export, nvmet_hide: the port is there as long as it has a subsystem.
+# nvmet_export, nvmet_hide: the port exists as long as it has a subsystem.
 nvmet_export() { ln -s "$nvmet/subsystems/siw" "$nvmet/ports/1/subsystems/siw"; }
 nvmet_hide() { rm "$nvmet/ports/1/subsystems/siw"; }
 
-# Also without the link: the core keeps its consumers' completion queues with the device.
+# The link goes too, because the core keeps its consumers' completion queues with the device.
 nvmet_down() {
 	nvmet_hide
 	rmdir "$nvmet/subsystems/siw/namespaces/1" "$nvmet/subsystems/siw" "$nvmet/ports/1"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The body of the perftest cases: each operation, bandwidth and latency, at the
-# sizes of the case. Few iterations: this is about completing, not about speed.
+# The body of the perftest cases: each operation, bandwidth and latency, at the sizes of the case.
+# Iterations are few, because this tests completion, not speed.
 
-# Lines of "size iterations". On one CPU, programs that poll for each other take a time slice a turn.
+# Lines of "size iterations". On one CPU, programs that poll for each other take a time slice for
+# each message.
 [ "$KERNEL" = stock ] || sizes="1 10
 65536 5"
 : "${sizes:="1 100

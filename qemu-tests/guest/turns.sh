@@ -1,24 +1,25 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# For cases that look at the turns of queue pairs, by the order in which their WRITEs complete.
+# Shared by cases that derive the turns of queue pairs from the order in which their WRITEs
+# complete.
 
-# A workqueue takes what has not ended in 10 ms, as a turn of an emulated CPU, for one that will not end soon, and goes
-# on with the next: then it is the scheduler who decides which queue pair gets how much.
+# A work queue takes an item that runs for 10 ms, as a turn on an emulated CPU does, for
+# CPU-intensive, and starts the next one. Then the scheduler decides which queue pair gets how much.
 restore=
 patient=/sys/module/workqueue/parameters/cpu_intensive_thresh_us
 
-# turns_net: only datamovers, and no chance, decide on the order.
+# turns_net: lets only the datamovers decide on the order, without chance.
 turns_net() {
 	setting 0 $patient
-	# Nor is a real-time thread interrupted for the others' sake, if it takes a second.
+	# A real-time thread is not interrupted in favour of others, even after a second.
 	setting -1 /proc/sys/kernel/sched_rt_runtime_us
 	setting 0 /sys/kernel/debug/sched/fair_server/cpu*/runtime
 	sndbuf 16777216
 }
 
-# setting VALUE FILE...: to the end of the case, of the files that there are. The kernel refuses even the present value
-# for the server of a CPU that came after the boot, which has none.
+# setting VALUE FILE...: writes VALUE to those of the files that exist, until the end of the case. Writes no value that is
+# there already: a CPU that came after the boot has no fair server, and the kernel refuses to set its share to 0 again.
 setting() {
 	local file
 	for file in "${@:2}"; do
