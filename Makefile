@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The front of everything; the rules of the module itself are in Kbuild.
+# All commands start here. Kbuild has the rules of the module itself.
 
 MAKEFLAGS += --no-print-directory
 
 .PHONY: modules
-modules: ## build siw.ko for a stock Debian kernel; KV=... for another than the default, as in all of these; KDIR=... for a tree of your own
+modules: ## build siw.ko for a stock Debian kernel; KV=RELEASE selects another one (here and below), KDIR=DIR a kernel tree of your own
 	+@scripts/kmake module modules
 
 .PHONY: sample
@@ -21,7 +21,7 @@ race-module: ## build the module for the kernel with several CPUs and lockdep
 	+@scripts/kmake race modules
 
 .PHONY: smp-module
-smp-module: ## build the module for the kernel with several CPUs and KASAN, of guests in QEMU
+smp-module: ## build the module for the kernel with several CPUs and KASAN, for guests in QEMU
 	+@scripts/kmake smp modules
 
 .PHONY: bench-module
@@ -33,23 +33,23 @@ bench: modules bench-module ## measure against C siw, rxe and plain TCP; writes 
 	@qemu-tests/bench/run
 
 .PHONY: kernels
-kernels: ## build for every kernel on offer, and run a few cases on each; writes qemu-tests/KERNELS.md
+kernels: ## build for every kernel of the archive, and run a few cases on each; writes qemu-tests/KERNELS.md
 	@qemu-tests/kernels
 
 .PHONY: sanitize
-sanitize: sanitize-module ## the cases that fit one kernel, on the sanitizer kernel
+sanitize: sanitize-module ## run the cases that fit one kernel, on the sanitizer kernel
 	@qemu-tests/run --kernel sanitize --all
 
 .PHONY: demo
-demo: modules ## two guests on the stock kernel do RDMA between them, all set-up included
+demo: modules ## run RDMA between two guests on the stock kernel, all set-up included
 	@qemu-tests/demo
 
 .PHONY: test
-test: ## lints, host tests, then every case in the guests and on the sanitizer kernel
+test: ## run lints, host tests, and every case in the guests and on the sanitizer kernel
 	@scripts/test
 
 .PHONY: soak
-soak: modules sanitize-module race-module smp-module bench-module ## the cases that can last for any time, TIME seconds (60) for each of their parts
+soak: modules sanitize-module race-module smp-module bench-module ## run the cases of any length on all kernels, TIME seconds (60) for each of their parts
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
@@ -57,15 +57,15 @@ soak: modules sanitize-module race-module smp-module bench-module ## the cases t
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
 .PHONY: lint
-lint: fmt-check clippy house-lint checkpatch shell-check ## these checks of the sources
+lint: fmt-check clippy house-lint checkpatch shell-check ## run these checks of the sources
 
 .PHONY: clippy
-clippy: ## the kernel's lints, with warnings as errors
+clippy: ## run the kernel's lints, with warnings as errors
 	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
 	+@scripts/kmake clippy-sample modules SIW_SAMPLES=y CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
 
 .PHONY: fmt-check
-fmt-check: ## whether every Rust file is formatted as the kernel's are
+fmt-check: ## check that every Rust file is formatted as the kernel's are
 	@scripts/fmt --check
 
 .PHONY: fmt
@@ -73,24 +73,24 @@ fmt: ## format every Rust file, and wrap comments of more than 100 columns
 	@scripts/fmt
 
 .PHONY: house-lint
-house-lint: ## layers, circles of imports, unsafe code, ranks of locks, long files and comments
+house-lint: ## check layers, circles of imports, unsafe code, ranks of locks, long files and comments
 	@scripts/in-root scripts/house-lint --self-test
 	@scripts/in-root scripts/house-lint
 
 .PHONY: checkpatch
-checkpatch: ## the kernel's checkpatch over the C files
+checkpatch: ## run the kernel's checkpatch over the C files
 	@scripts/checkpatch
 
 .PHONY: shell-check
-shell-check: ## shellcheck over all shell scripts
+shell-check: ## run shellcheck over all shell scripts
 	@scripts/shell-check
 
 .PHONY: release-test
-release-test: ## which kernel is chosen, whatever the archive has
+release-test: ## test which kernel is chosen, for various contents of the archive
 	@scripts/release-test
 
 .PHONY: host-test
-host-test: ## the tests of rust/iwarp, on this machine
+host-test: ## run the tests of rust/iwarp, on this machine
 	@scripts/host-test
 
 .PHONY: fuzz
@@ -98,7 +98,7 @@ fuzz: ## fuzz rust/iwarp for TIME seconds in all (60)
 	@scripts/fuzz $(TIME)
 
 .PHONY: doc
-doc: ## the sources' documentation, private items included, in build/doc; a broken link is an error
+doc: ## write the documentation of the sources, private items included, to build/doc; a broken link is an error
 	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
 	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
 
@@ -111,5 +111,5 @@ clean: ## remove all build products; the cache of the toolchain and the kernel s
 	rm -rf build siw.ko rust-project.json
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@sed -nE 's/^([a-z-]+):.* ## (.*)/  make \1\t\2/p' Makefile | expand -t 21

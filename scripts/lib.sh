@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Sourced by every script here and by qemu-tests/. It settles where things are
-# (SIW_TOP, SIW_CACHE), and gives progress, logs and the way into the build root.
-# Progress goes to standard error, so that standard output is free for results.
+# Sourced by every script here and in qemu-tests/. It sets the places (SIW_TOP, SIW_CACHE), and has
+# functions for progress, logs and the build root. Progress goes to standard error, so that standard
+# output is free for results.
 
 set -euo pipefail
 
@@ -14,13 +14,13 @@ SIW_LOG=$SIW_LOGS/$(basename "$0").log
 SIW_SUITE=trixie
 # The kernel that the caller wants.
 SIW_KV=${KV:-}
-# What is found out below is nobody's to say.
+# These are determined below, whatever the environment says.
 unset ROOT KVERSION
 # The compiler the stock kernel was built with; part of the recorded configuration.
 # shellcheck disable=SC2034 # for the scripts that source this
 SIW_CC=x86_64-linux-gnu-gcc-14
 
-# What is in the build root. A change here makes a new root.
+# The packages of the build root. A change here makes a new root.
 SIW_ROOT_PACKAGES="gcc make rustc cargo rust-src rustfmt rust-clippy bindgen clang lld libclang-dev llvm
 flex bison bc libelf-dev libssl-dev pahole perl python3 kmod cpio xz-utils zstd shellcheck ca-certificates"
 
@@ -31,7 +31,7 @@ die() {
 	exit 1
 }
 
-# step TEXT CMD...: run CMD with its output in the log, and say how long it took.
+# step TEXT CMD...: runs CMD with its output in the log, and prints how long it took.
 step() {
 	local text=$1 start=$SECONDS rc=0 from
 	shift
@@ -58,7 +58,7 @@ step() {
 	say "ok ($((SECONDS - start)) s)"
 }
 
-# need_packages PKG...: have these Debian packages on this machine.
+# need_packages PKG...: installs those of these Debian packages that are missing on this machine.
 need_packages() {
 	local pkg missing=()
 	for pkg; do
@@ -72,18 +72,18 @@ need_packages() {
 install_packages() {
 	local lock
 	export DEBIAN_FRONTEND=noninteractive
-	# Another run may be at it, or the machine itself, which has just been installed.
+	# Another run may be installing packages, or a machine that has just been set up.
 	mkdir -p "$SIW_CACHE"
 	exec {lock}>"$SIW_CACHE/apt.lock"
 	flock "$lock"
-	# A failed refresh (one dead third-party source) must not stop us: the
-	# installation itself tells whether it mattered.
+	# A failed refresh (one dead third-party source) must not stop this. If it matters, the
+	# installation fails.
 	apt-get -q update || true
 	apt-get -q -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@"
 }
 
-# debian_mirror: the mirror this machine's own apt uses for Debian itself. The
-# sources may be in the one-line or the deb822 form; a snapshot's date is dropped.
+# debian_mirror: prints the mirror that this machine's apt uses for Debian. The sources may be in
+# the one-line or the deb822 form. A snapshot's date is dropped.
 debian_mirror() {
 	local codename mirror
 	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
@@ -111,25 +111,26 @@ debian_mirror() {
 
 short_hash() { sha256sum | cut -c1-12; }
 
-# The directories of the cache, each keyed by what it was made from.
+# The directories of the cache, each with a key of the inputs that it was made from.
 siw_root_dir() {
 	local key
 	key=$(printf '%s\n' "3 $SIW_SUITE" "$SIW_ROOT_PACKAGES" | short_hash)
 	printf '%s\n' "$SIW_CACHE/root-$key"
 }
 
-# need_root: have the build root; sets ROOT.
+# need_root: makes the build root if it is missing; sets ROOT.
 need_root() {
 	[ -n "${ROOT:-}" ] && return
 	ROOT=$(siw_root_dir)
 	is_cached "$ROOT" || "$SIW_TOP/scripts/toolchain" >/dev/null
 }
 
-# The kernels on offer: a line "RELEASE PACKAGE-VERSION" for each that the archive has with its exact source,
-# newest first, those without Rust among them. As the archive was when something was last fetched from it.
+# The kernels on offer: a line "RELEASE PACKAGE-VERSION" for each kernel that the archive has with
+# its exact source, newest first, including those without Rust. The list is as old as the last
+# refresh.
 siw_offered() { cat "$ROOT/etc/siw-kernels"; }
 
-# Those known to work with this driver, newest first.
+# The kernels known to work with this driver, newest first.
 siw_known() { cat "$SIW_TOP/scripts/known-kernels"; }
 
 refresh_offered() {
@@ -145,21 +146,21 @@ refresh_offered() {
 		in_root xargs -r apt-cache show --no-all-versions |
 		awk '/^Package: / { kv = substr($2, 15) } /^Version: / { print kv, $2 }') |
 		sort -rV >"$ROOT/etc/siw-kernels.new"
-	# As after a refresh that failed halfway.
+	# It is empty after a refresh that failed halfway.
 	[ -s "$ROOT/etc/siw-kernels.new" ]
 	mv "$ROOT/etc/siw-kernels.new" "$ROOT/etc/siw-kernels"
 	exec {lock}>&-
 }
 
-# What has become known since the last look may be on offer since.
+# A kernel that became known after the last refresh may be on offer now.
 offered_is_old() { [ "$SIW_TOP/scripts/known-kernels" -nt "$ROOT/etc/siw-kernels" ]; }
 
 # siw_series RELEASE: 7.3 for 7.3.4+deb13-amd64.
 siw_series() { sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$1"; }
 
-# need_release: choose a kernel. It is the one that KV in the environment names, or else the newest of the known
-# ones that the archive offers, or else, with none of them left, the newest on offer. Sets KV, its release, and
-# KVERSION, its package's version.
+# need_release: chooses a kernel: the one that KV in the environment names, or else the newest known
+# one that the archive offers, or else the newest on offer. Sets KV, its release, and KVERSION, its
+# package's version.
 need_release() {
 	local kv
 	[ -n "${KVERSION:-}" ] && return
@@ -182,7 +183,7 @@ need_release() {
 	) || die "the archive offers no kernel"
 }
 
-# tell_release: say which kernel is used, if it is not the one that one would expect.
+# tell_release: prints which kernel is used, if that may come as a surprise.
 tell_release() {
 	local newest
 	newest=$(siw_offered | awk '$1 ~ /deb[0-9]+-amd64$/ && !n++ { print $1 }')
@@ -196,7 +197,8 @@ tell_release() {
 siw_kernel_key() { printf '%s' "$KVERSION ${ROOT##*-}" | short_hash; }
 siw_kernel_dir() { printf '%s\n' "$SIW_CACHE/kernel-$KV-$(siw_kernel_key)"; }
 
-# need_kernel: have the kernel tree; sets S (its source), O (its build directory) and STOCK (the kernel's packages).
+# need_kernel: makes the kernel tree if it is missing; sets S (its source), O (its build directory)
+# and STOCK (the kernel's packages).
 need_kernel() {
 	local dir
 	need_release
@@ -212,10 +214,12 @@ need_kernel() {
 	S=$SIW_CACHE/source-$(siw_kernel_key) O=$dir/build STOCK=$dir/stock
 }
 
-# The same for the kernels of our own, which are made from the stock kernel's source: KIND is sanitize; race, with
-# several CPUs; or bench, for measuring at native speed, which are User Mode Linux; or smp, for guests in QEMU.
+# The same for the test kernels, which are made from the stock kernel's source. KIND is sanitize,
+# race (with several CPUs) or bench (for measuring at native speed), which are User Mode Linux, or
+# smp, for guests in QEMU.
 
-# own_config KIND: its options. What the others do not say about the machine is as in sanitize.config.
+# own_config KIND: prints its options. Kernels other than sanitize take the rest of their options
+# from sanitize.config.
 own_config() {
 	local config=$SIW_TOP/scripts/sanitize.config shared="The machine"
 	[ "$1" != smp ] || shared="What programs need"
@@ -232,7 +236,7 @@ own_config() {
 }
 
 siw_own_dir() {
-	# A change of how it is built, other than of its configuration, needs another number.
+	# Changes of the build, other than of the configuration, need another number here.
 	printf '%s\n' "$SIW_CACHE/$1-$KV-$(siw_kernel_key)-$( (echo 1; own_config "$1" | grep -E '^(# )?CONFIG_') | short_hash)"
 }
 
@@ -244,24 +248,26 @@ need_own_kernel() {
 	O=$dir/build
 }
 
-# own_make KIND ARG...: make for it. Rust and KASAN together want clang, and SMP in User Mode Linux works with gcc only.
+# own_make KIND ARG...: runs make for it. Rust and KASAN together need clang, and SMP in User Mode
+# Linux works with gcc only.
 own_make() {
 	local args
 	case $1 in
 	smp) args=(ARCH=x86 LLVM=1) ;;
-	# The warning is of a header of UML's own.
+	# A header of UML causes the warning.
 	sanitize) args=(ARCH=um LLVM=1 KCFLAGS=-Wno-null-pointer-arithmetic) ;;
 	*) args=(ARCH=um "CC=$SIW_CC") ;;
 	esac
-	# UML loads modules more than 2 GB away from the kernel, but has Rust code made as if that were not so.
+	# UML loads modules more than 2 GB away from the kernel, but its flags for Rust code do not allow
+	# for that.
 	[ "$1" = smp ] || args+=("RUSTFLAGS_MODULE=-Crelocation-model=static -Ccode-model=large")
 	shift
 	in_root make -C "$S" "O=$O" "${args[@]}" -j"$(nproc)" "$@"
 }
 
-# in_root CMD...: run CMD in the build root, in this directory. The checkout and
-# the cache are there at the same paths. The mounts are in a mount namespace of
-# this one command, so nothing stays behind and several can run side by side.
+# in_root CMD...: runs CMD in the build root, in this directory. The checkout and the cache are
+# there at the same paths. The mounts are in a mount namespace of this one command, so nothing is
+# left behind and several can run side by side.
 in_root() {
 	local root=${IN_ROOT:-$ROOT}
 	# shellcheck disable=SC2016 # expanded by the inner shell
@@ -284,8 +290,8 @@ in_root() {
 	' bash "$root" "$SIW_TOP" "$SIW_CACHE" "$@"
 }
 
-# need_cargo: have a cargo for rust/iwarp, which knows no kernel: this machine's or,
-# where there is none or one that is too old, the build root's.
+# need_cargo: finds a cargo for rust/iwarp: this machine's, or the build root's if there is none or
+# it is too old.
 need_cargo() {
 	local oldest rustc
 	oldest=$(sed -nE 's/^rust-version = "(.*)"/\1/p' "$SIW_TOP/rust/iwarp/Cargo.toml")
@@ -299,7 +305,7 @@ need_cargo() {
 	fi
 }
 
-# with_cargo CMD...: run CMD where the cargo of need_cargo is, in this directory.
+# with_cargo CMD...: runs CMD where the cargo of need_cargo is, in this directory.
 with_cargo() {
 	if [ -z "$SIW_CARGO_IN" ]; then
 		"$@"
@@ -308,12 +314,12 @@ with_cargo() {
 	fi
 }
 
-# is_cached DIR: whether that directory of the cache is there and complete.
+# is_cached DIR: whether that directory of the cache exists and is complete.
 is_cached() { [ -e "$1/.siw-complete" ]; }
 
-# make_cached DIR CMD...: have CMD fill DIR, once; others wait meanwhile. DIR has
-# its real name from the start, as a kernel build records its own path; a mark
-# tells that it is complete, and what an interrupted run left is thrown away.
+# make_cached DIR CMD...: fills DIR with CMD, once; other processes wait. DIR has its final name
+# from the start, because a kernel build records its own path. A mark shows that it is complete, and
+# the leftovers of an interrupted run are removed.
 make_cached() {
 	local dir=$1 lock
 	shift
