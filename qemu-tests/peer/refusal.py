@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What rows about mistakes share: to make one, and to look at all of the answer."""
+"""Shared by the rows about errors: making one, and checking the whole answer."""
 
 import wire
 
@@ -7,8 +7,8 @@ U32, U64 = 1 << 32, 1 << 64
 
 
 def carries(term, ulpdu, read=False):
-    """The Terminate has the headers of RFC 5040 figure 10: length and DDP header of the segment, and of a Read Request
-    that failed a protection check the RDMAP header; or with None for the segment, nothing."""
+    """The Terminate has the headers of RFC 5040 figure 10: length and DDP header of the segment, and with `read` the
+    RDMAP header of a Read Request that failed a protection check. With None for the segment it has no headers."""
     assert not term.reserved, f"reserved bits are set: {term}"
     assert not term.rest, f"{len(term.rest)} bytes too many: {term}"
     if ulpdu is None:
@@ -24,7 +24,7 @@ def carries(term, ulpdu, read=False):
 
 
 def refused(conn, code, *ulpdus, about=-1, read=False, **wrong):
-    """Sends that; the peer gets a Terminate with that code about the ULPDU with that index, or about none."""
+    """Sends the ULPDUs. The peer gets a Terminate with that code about the ULPDU with index `about`, or about none."""
     conn.send(*ulpdus, **wrong)
     term = conn.terminate(code)
     carries(term, None if about is None else ulpdus[about], read)
@@ -32,16 +32,16 @@ def refused(conn, code, *ulpdus, about=-1, read=False, **wrong):
 
 
 def revoked_midway(conn, mr, request):
-    """The region is deregistered when the answer to that has begun: it ends there, and the Terminate says where."""
+    """The region is deregistered while the request is answered. The answer ends there, and the Terminate says where."""
     asked = wire.ReadRequest(wire.Segment(request).data)
     conn.send(request)
     first = conn.segment()
     assert (first.stag, first.to) == (asked.sink_stag, asked.sink_to) and not first.last, first
     at = len(first.data)
-    # The device has filled what TCP takes.
+    # TCP takes no more from the device.
     mr.dereg()
-    # All of it is read first, and checked afterwards: the device gives its Terminate a second to
-    # arrive, which a busy machine needs for the CRCs of what comes before it.
+    # Everything is read first, and checked afterwards. The device gives its Terminate a second to
+    # arrive, which a busy machine needs for the CRCs of the data before it.
     conn.until_end()
     while (segment := conn.segment()).opcode == wire.READ_RESPONSE:
         assert segment.to == asked.sink_to + at and not segment.last, segment
@@ -59,7 +59,7 @@ def revoked_midway(conn, mr, request):
 
 
 def ended(conn):
-    """The program is told that the connection is gone."""
+    """The program gets the event that the connection is gone."""
     conn.event("DISCONNECTED")
 
 

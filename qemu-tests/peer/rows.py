@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The table of the suite: a row is a function with a decorator, in a file rows_CHAPTER.py. It gets a fresh
-target.Target and asserts. What it leaves open is closed behind it."""
+"""The table of the suite. A row is a function with a decorator, in a file rows_CHAPTER.py. It gets a fresh
+target.Target and asserts. Objects that it leaves open are closed afterwards."""
 
 import re
 
@@ -16,9 +16,9 @@ class Row:
 
 
 def row(name, section, requirement, kind=MUST, deviation=None, params="", timeout=90, waits=False):
-    """`section`: as "RFC 5044 4.3"; `requirement`: one line; `deviation`: the reason why this driver does not keep it,
-    for a row that is known to fail; `params`: module parameters that the driver is loaded with; `timeout`: in
-    seconds; `waits`: it does little but wait for a time-out of the device, and is run together with others like it."""
+    """`section`: such as "RFC 5044 4.3"; `requirement`: one line; `deviation`: the reason why this driver does not meet
+    it, for a row that is known to fail; `params`: module parameters that the driver is loaded with; `timeout`: in
+    seconds; `waits`: the row mostly waits for a time-out of the device, and runs together with others like it."""
     def register(test):
         assert name not in ROWS, f"two rows named {name}"
         ROWS[name] = Row(name, section, requirement, kind, deviation, params, timeout, waits, test)
@@ -27,5 +27,5 @@ def row(name, section, requirement, kind=MUST, deviation=None, params="", timeou
 
 
 def section_key(row_):
-    """Sorts by document and section, numbers as numbers; rows that are of no RFC come last."""
+    """Sorts by document and section, numerically. Rows that belong to no RFC come last."""
     return row_.section == OWN, [int(n) for n in re.findall(r"\d+", row_.section)]

@@ -80,7 +80,7 @@ def last_delivers(t):
 def scatter(t):
     conn, mr, data = t.passive(), t.mr(4000), pattern(1234)
     for msn, sizes in enumerate(((), (1,), (1233,), (1,) * 9, (3, 500, 700), (617,)), 1):
-        # Three elements in an order of their own, with room between them.
+        # Three elements in another order, with gaps between them.
         conn.post_recv(sges=[(mr.addr + 2000, 7, mr.lkey), (mr.addr + 3, 1000, mr.lkey), (0, 0, 0),
                              (mr.addr + 3000, 500, mr.lkey)], wr_id=msn)
         conn.send(*sends(msn, data, *sizes))
@@ -182,7 +182,7 @@ def zero_length_write(t):
 def zero_length_send(t):
     conn, mr = t.passive(), t.mr(64)
     conn.post_recv(mr, wr_id=1)
-    conn.post_recv(sges=[(0, 0, 0)], wr_id=2)  # into no buffer at all
+    conn.post_recv(sges=[(0, 0, 0)], wr_id=2)  # without a buffer
     conn.send(wire.send(1), wire.send(2))
     for wr_id in 1, 2:
         assert conn.wc(wr_id=wr_id).byte_len == 0
@@ -213,11 +213,11 @@ def no_buffer(t):
     ended(conn)
     conn.id.cq.none()
     assert mr.get(0, 8) == b"one\0\0\0\0\0"
-    # A message without payload takes a buffer, too.
+    # A message without payload consumes a buffer, too.
     refused(t.passive(), (1, 2, 2), wire.send(1))
 
 
-@row("ddp-no-buffer-srq", "RFC 5041 7.1", "So it is with an empty shared queue, and only for who met it")
+@row("ddp-no-buffer-srq", "RFC 5041 7.1", "A message that finds an empty shared queue is an error, for its own stream only")
 def no_buffer_srq(t):
     srq, mr = t.make_srq(), t.mr(64)
     first, second = t.passive(srq=srq), t.passive(srq=srq)
@@ -268,7 +268,7 @@ def msn_within(t):
 
 
 @row("ddp-invalid-mo", "RFC 5041 7.1",
-     "An offset outside of the buffer, or of the message so far, is an error: 1/2/04")
+     "An offset outside the buffer, or beyond the message so far, is an error: 1/2/04")
 def invalid_mo(t):
     mr = t.mr(64)
     for offset in (1, 60, 64, 65, 1 << 16, 1 << 31, U32 - 8, U32 - 1):
@@ -285,8 +285,8 @@ def invalid_mo(t):
 
 
 @row("ddp-untagged-any-order", "RFC 5041 5.2",
-     "Valid segments of an untagged message are placed in whatever order they come",
-     deviation="only by rising MO, as 5.3 has senders do (SHOULD) and TCP keeps it; else 1/2/04")
+     "Valid segments of an untagged message are placed in any order",
+     deviation="only by rising MO, the order in which senders SHOULD send (5.3) and TCP delivers; else 1/2/04")
 def untagged_any_order(t):
     conn, mr = t.passive(), t.mr(64)
     conn.post_recv(mr)
@@ -296,7 +296,7 @@ def untagged_any_order(t):
 
 
 @row("ddp-tagged-any-order", "RFC 5041 5.2",
-     "Valid segments of a tagged message are placed in whatever order they come")
+     "Valid segments of a tagged message are placed in any order")
 def tagged_any_order(t):
     conn, mr = t.passive(), t.mr(64)
     conn.send(*[wire.write(mr.rkey, mr.addr + at, text, last) for at, text, last in
@@ -315,14 +315,14 @@ def too_long(t):
         parts = sends(1, data, *sizes)
         refused(conn, (1, 2, 5), *parts)
         conn.wc("LOC_LEN_ERR", 1)
-        # What is wrong is found before the first byte of a segment is placed.
+        # The error is found before the first byte of the segment is placed.
         good = sum(sizes)
         assert mr.get() == data[:good] + bytes(100 - good), "placed of the bad segment"
         mr.intact()
         mr.put(bytes(100))
 
 
-@row("ddp-too-long-list", "RFC 5041 7.1", "So it is with a buffer of several parts, and with none")
+@row("ddp-too-long-list", "RFC 5041 7.1", "A message longer than a buffer of several elements, or of none, is an error")
 def too_long_list(t):
     mr = t.mr(100)
     for size, sges in (31, [(0, 10, mr.lkey), (40, 20, mr.lkey)]), (1, [(0, 0, mr.lkey)]), (5, [(0, 0, mr.lkey)] * 3):
@@ -334,7 +334,7 @@ def too_long_list(t):
 
 
 @row("ddp-queues", "RFC 5041 7.1",
-     "Every opcode on every queue with every kind of MSN and MO: the first mistake is named", timeout=170)
+     "Every opcode on every queue with every kind of MSN and MO: the Terminate names the first error", timeout=170)
 def queues(t):
     mr, count = t.mr(64), 0
     read = wire.read_request(1, mr.rkey, mr.addr, 8, mr.rkey, mr.addr)[18:]
@@ -367,7 +367,7 @@ def stag_within(t):
         two.untouched()
 
 
-@row("ddp-drops-after-error", "RFC 5041 7.1", "After an error all that follows is dropped in silence")
+@row("ddp-drops-after-error", "RFC 5041 7.1", "After an error everything that follows is silently dropped")
 def drops_after_error(t):
     mr, good = t.mr(64), t.mr(64)
     conn = t.passive()
@@ -404,7 +404,7 @@ def placed_before(t):
     sink.intact()
 
 
-@row("ddp-interleaved", "RFC 5041 5.1", "Segments of a tagged message may stand between those of an untagged one", OWN)
+@row("ddp-interleaved", "RFC 5041 5.1", "Segments of a tagged message may come between those of an untagged one", OWN)
 def interleaved(t):
     conn, mr, sink, data = t.passive(), t.mr(300), t.mr(300), pattern(300)
     conn.post_recv(mr, wr_id=1)
@@ -431,14 +431,14 @@ def stream_lost(t):
 
 
 @row("ddp-error-while-sending", "RFC 5041 7.1",
-     "The one message more, a Terminate, goes out behind what is being sent", SHOULD)
+     "The one further message, a Terminate, follows the data that is being sent", SHOULD)
 def error_while_sending(t):
     conn, mr = t.active(), t.mr(1 << 20)
     mr.put(pattern(1 << 20))
     conn.post_send(mr, wr_id=1)
     first = conn.segment()
     assert first.mo == 0 and first.data == mr.get(0, len(first.data))
-    # The device has filled what TCP takes, and waits in the middle of the message.
+    # TCP takes no more from the device, which waits in the middle of the message.
     conn.send(wire.send(9, b"bad"))
     # Read first and checked afterwards, as in revoked_midway().
     conn.until_end()

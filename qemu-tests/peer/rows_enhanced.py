@@ -17,8 +17,8 @@ def flagged(ird, ord_, a=0, b=0, c=0, d=0):
 
 
 def reads_outstanding(conn, expected):
-    """The device is given many Reads: so many Read Requests may be on their way at a time, and each answer lets out
-    the next."""
+    """Many Reads are posted to the device. At most `depth` Read Requests are outstanding, and each answer lets the
+    next one out."""
     mr = conn.target.mr(1024)
     total = expected + 3
     for i in range(total):
@@ -97,7 +97,7 @@ def enh_downgrade(t):
     answered(t, frame(REPLY, CRC, 2))
 
 
-@row("enh-closed", "RFC 6581 10", "a responder that closes at the sight of an enhanced request: the program is told")
+@row("enh-closed", "RFC 6581 10", "a responder closes on an enhanced request: the program is told")
 def enh_closed(t):
     for way in ("fin", "reset"):
         id_, raw, _ = t.calling()
@@ -126,7 +126,7 @@ def enh_depths_to_ulp(t):
         raw = t.dial()
         raw.push(frame(REQUEST, S, 2, depths(ird, ord_)))
         event, id_ = t.request()
-        # What the peer can take in is what the program may start, and the other way round.
+        # The peer's IRD limits the Reads that the program may start, and the other way round.
         assert (event.initiator_depth, event.responder_resources) == (ird, ord_), \
             f"request {ird}/{ord_} is shown as {event.initiator_depth}/{event.responder_resources}"
         id_.destroy()
@@ -140,7 +140,7 @@ def enh_responder_ord(t):
         conn.id.destroy()
 
 
-@row("enh-responder-ird", "RFC 6581 9.1", "the responder's IRD is what it was asked for, or all it has")
+@row("enh-responder-ird", "RFC 6581 9.1", "the responder's IRD is the one it was asked for, or its maximum")
 def enh_responder_ird(t):
     for peer_ord, ird, want in ((0, 16, 16), (1, 0, 1), (40, 16, 40), (128, 16, 128), (1000, 16, 128)):
         conn = t.passive(peer_ord=peer_ord, ird=ird)
@@ -157,7 +157,7 @@ def enh_responder_ord_kept(t):
         conn.id.destroy()
 
 
-@row("enh-no-reads", "RFC 6581 9.1", "IRD 0: no Read Request goes out at all")
+@row("enh-no-reads", "RFC 6581 9.1", "IRD 0: no Read Request is sent")
 def enh_no_reads(t):
     for conn in (t.passive(peer_ird=0), t.active(peer_ird=0)):
         conn.send(wire.write(1, 0))
@@ -205,7 +205,7 @@ def enh_initiator_ird(t):
         assert segment.opcode == wire.READ_RESPONSE and data == PATTERN[i:i + 500], segment
 
 
-@row("enh-insufficient-ird", "RFC 6581 9.1", "a responder's ORD beyond what the initiator has: Terminate L2/0/06")
+@row("enh-insufficient-ird", "RFC 6581 9.1", "a responder's ORD beyond what the initiator can serve: Terminate L2/0/06")
 def enh_insufficient_ird(t):
     for ord_ in (129, 1000, 0x3ffe):
         id_, raw, _ = t.calling()
@@ -320,14 +320,14 @@ def enh_reject_depths(t):
 
 # --- Peer-to-peer mode, initiator
 
-@row("enh-p2p-request", "RFC 6581 9.2", "the initiator asks for it: A and all RTR kinds it can send are set",
+@row("enh-p2p-request", "RFC 6581 9.2", "the initiator asks for peer-to-peer mode: A and all RTR kinds it can send are set",
      params="peer_to_peer=1")
 def enh_p2p_request(t):
     _, _, request = t.calling()
     assert request.rtr == (True,) * 4, request
 
 
-@row("enh-rtr-sent", "RFC 6581 9.2", "the initiator sends one RTR that both have, before anything else",
+@row("enh-rtr-sent", "RFC 6581 9.2", "the initiator sends one RTR of a kind that both support, before anything else",
      params="peer_to_peer=1")
 def enh_rtr_sent(t):
     for b, c, d in itertools.product((0, B_SEND), (0, C_WRITE), (0, D_READ)):
@@ -366,7 +366,7 @@ def enh_rtr_none(t):
         id_.event("CONNECT_ERROR", "REJECTED")
 
 
-@row("enh-rtr-and-fpdu", "RFC 6581 9.2", "the responder speaks right behind its reply: delivered, and the RTR still comes",
+@row("enh-rtr-and-fpdu", "RFC 6581 9.2", "the responder sends an FPDU right behind its reply: it is delivered, and the RTR still comes",
      OWN, params="peer_to_peer=1")
 def enh_rtr_and_fpdu(t):
     mr = t.mr()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a peer and a program may touch: the access checks of RFC 5041 7.1 and RFC 5040 7.2 and 8.1.1.
+"""The memory that a peer and a program may access: the checks of RFC 5041 7.1 and RFC 5040 7.2 and 8.1.1.
 
-Not here, as no program can set it up: windows, fast registration, the DMA region and LOCAL_INV are for kernel
-consumers, so no STag there is can be invalidated, and the protection domain of one to be invalidated is never looked
-at."""
+Windows, fast registration, the DMA region and LOCAL_INV are not tested here, because only kernel consumers have
+them. So no STag here can be invalidated, and the protection domain for an invalidation is never checked."""
 
 import ctypes
 import mmap
@@ -27,7 +26,7 @@ def reading(mr, size=8, offset=0, stag=None, msn=1, to=None):
 
 
 def no_write(t, code, mr, *ulpdus, about=-1):
-    """A Write is refused, and nothing of it placed."""
+    """A Write is refused, and none of it is placed."""
     conn = t.passive()
     refused(conn, code, *ulpdus, about=about)
     ended(conn)
@@ -36,7 +35,7 @@ def no_write(t, code, mr, *ulpdus, about=-1):
 
 
 def no_read(t, code, ulpdu):
-    """A Read is refused, not a byte sent, and the Terminate has the request in it."""
+    """A Read is refused, no byte is sent, and the Terminate carries the request."""
     conn = t.passive()
     refused(conn, code, ulpdu, read=True)
     ended(conn)
@@ -49,17 +48,17 @@ def unknown(mr):
 
 
 def out_of_bounds(size):
-    """Offset and length: what is not all inside of a region of that size."""
+    """Offset and length of ranges that are not inside a region of that size."""
     return (0, size + 1), (1, size), (size - 1, 2), (size, 1), (size + 1, 1), (-1, 1), (-1, 2), (-64, 64), (1 << 20, 4)
 
 
 def sums_that_wrap(size=16):
-    """TO, where TO plus that size is more than 2^64."""
+    """TOs for which TO plus that size exceeds 2^64."""
     return U64 - size + 1, U64 - 8, U64 - 1
 
 
 @row("mem-write-inside", "RFC 5041 7.1",
-     "What is inside of the region is placed: to the first and the last byte, at any address")
+     "Data inside the region is placed, up to its first and last byte, at any address")
 def write_inside(t):
     conn, mr = t.passive(), t.mr(10001)
     odd = t.mr(5000)
@@ -105,7 +104,7 @@ def write_pd(t):
 
 
 @row("mem-write-bounds", "RFC 5041 7.1",
-     "Write that begins or ends outside of the region: 1/1/01, and not even the part inside is placed")
+     "Write that begins or ends outside the region: 1/1/01, and not even the part inside is placed")
 def write_bounds(t):
     mr = t.mr(1000)
     for offset, size in out_of_bounds(1000):
@@ -153,13 +152,13 @@ def write_later_segment(t):
 
 
 @row("mem-write-trickled", "RFC 5041 7.1",
-     "So it is for a segment that comes in many pieces: no byte is placed ahead of the check")
+     "A segment that comes in many pieces is checked, too, before its first byte is placed")
 def write_trickled(t):
     mr, conn = t.mr(200), t.passive()
     ulpdu = wire.write(mr.rkey, mr.addr, bytes([7]) * 201)
     fpdu = conn.raw.tx.fpdu(ulpdu)
     for at in range(0, len(fpdu), 9):
-        # The device may hang up once it has seen the header.
+        # The device may close the connection once it has the header.
         try:
             conn.push(fpdu[at:at + 9])
         except OSError:
@@ -171,7 +170,7 @@ def write_trickled(t):
 @row("mem-revoked-mid-segment", "RFC 5040 8.1.1",
      "No byte is placed once deregistering has returned, not even of a segment that had begun: 1/1/00", params="crc=0")
 def revoked_mid_segment(t):
-    # With CRC none is placed before all of it is there.
+    # With CRC no byte is placed before the whole segment has arrived.
     for total in 1400, 9:
         mr, conn = t.mr(1400), t.passive(wire.ENHANCED)
         ulpdu = wire.write(mr.rkey, mr.addr, bytes([7]) * total)
@@ -199,7 +198,7 @@ def revoked_under_fire(t):
                     for fpdu in fpdus:
                         push(fpdu)
             except OSError:
-                pass  # the device has had enough
+                pass  # the device has closed the connection
 
         gun = threading.Thread(target=fire, args=(conn.push,))
         gun.start()
@@ -213,7 +212,7 @@ def revoked_under_fire(t):
         mr.intact()
 
 
-@row("mem-rights-matrix", "RFC 5040 8.1.1", "Each set of rights allows what it says, and nothing else")
+@row("mem-rights-matrix", "RFC 5040 8.1.1", "Each set of rights allows what it names, and nothing else")
 def rights_matrix(t):
     for access in range(8):
         if access & REMOTE_WRITE and not access & LOCAL_WRITE:
@@ -223,7 +222,7 @@ def rights_matrix(t):
                 continue
             raise AssertionError("REMOTE_WRITE without LOCAL_WRITE is to be refused")
         mr = t.mr(64, access=access, fill=3)
-        # From its own side a region can always be read.
+        # The program itself may always read a region.
         conn = t.active()
         conn.post_send(mr, 8)
         assert conn.message()[1] == bytes([3]) * 8
@@ -284,7 +283,7 @@ def read_pd(t):
         no_read(t, (0, 1, 3), reading(mr, size))
 
 
-@row("mem-read-bounds", "RFC 5040 7.2", "Read that begins or ends outside of the region: 0/1/01")
+@row("mem-read-bounds", "RFC 5040 7.2", "Read that begins or ends outside the region: 0/1/01")
 def read_bounds(t):
     mr = t.mr(1000)
     for offset, size in (*out_of_bounds(1000), (0, U32 - 1), (999, 1 << 31)):
@@ -305,7 +304,7 @@ def read_rights(t):
         no_read(t, (0, 1, 2), reading(t.mr(64, access=access)))
 
 
-@row("mem-read-revoked", "RFC 5040 4.8", "A Read that dies half answered: the Terminate says how far it got")
+@row("mem-read-revoked", "RFC 5040 4.8", "A Read that fails when it is half answered: the Terminate says how far it got")
 def read_revoked(t):
     mr, conn = t.mr(4 << 20, fill=9), t.passive()
     revoked_midway(conn, mr, reading(mr, mr.size))
@@ -343,7 +342,7 @@ def send_inv_region(t):
 
 
 def bad_elements(t):
-    """Name and (address, length, lkey) of what may not be used for a receive."""
+    """Name and (address, length, lkey) of elements that may not be used for a receive."""
     mr = t.mr(100)
     gone, foreign, closed = t.mr(100), t.mr(100, pd=t.make_pd()), t.mr(100, access=REMOTE_READ)
     gone.dereg()
@@ -366,7 +365,7 @@ def recv_element(t):
         for sges in [element], [(mr.addr, 4, mr.lkey), element], [element, (mr.addr, 4, mr.lkey)]:
             conn = t.passive()
             conn.post_recv(sges=sges, wr_id=1)
-            # Enough for the good element: it gets none of it all the same.
+            # The data would fit the good element, but none of it is placed there.
             refused(conn, (1, 0, 0), wire.send(1, b"abcd"), about=None)
             conn.wc("LOC_PROT_ERR", 1)
             assert t.async_event() == "QP_ACCESS_ERR", name
@@ -390,7 +389,7 @@ def recv_shared_pd(t):
 
 
 @row("mem-send-element", "RFC 5040 7.1",
-     "A local error while a message is made: a Terminate without headers in its place, nothing of it sent")
+     "A local error while a message is built: nothing of it is sent, but a Terminate without headers")
 def send_element(t):
     mr, bad, closed = bad_elements(t)
     buf = t.mr(64)
@@ -410,14 +409,14 @@ def local_error(t, buf, opcode, sges, name):
     conn.post_send(buf, 4, wr_id=3)
     assert conn.segment().opcode == wire.SEND, name
     carries(conn.terminate(), None)
-    # The third may have come when all was over.
+    # The third one may have been posted after the end.
     done = [conn.wc(None) for _ in range(3)]
     assert (done[0].wr_id, done[0].status) == (2, "LOC_PROT_ERR"), f"{name}: {done}"
     assert {(wc.wr_id, wc.status) for wc in done[1:]} == {(3, "WR_FLUSH_ERR"), (9, "WR_FLUSH_ERR")}, f"{name}: {done}"
     assert t.async_event() == "QP_FATAL", name
 
 
-@row("mem-local-error-code", "own", "That Terminate is 0/0/00, a local catastrophic error of RDMAP", OWN)
+@row("mem-local-error-code", "own", "The Terminate for a local error is 0/0/00, a local catastrophic error of RDMAP", OWN)
 def local_error_code(t):
     mr, conn = t.mr(64), t.active()
     conn.post(verbs.WR_SEND, sges=[(mr.addr, 65, mr.lkey)], wr_id=1)
@@ -445,7 +444,7 @@ def response_stag(t):
         other.untouched()
 
 
-@row("mem-response-bounds", "RFC 5041 7.1", "Read Response beside the place or longer than was asked for: 1/1/01")
+@row("mem-response-bounds", "RFC 5041 7.1", "Read Response outside the requested place, or longer than requested: 1/1/01")
 def response_bounds(t):
     mr = t.mr(300)
     for offset, size, last in (1, 99, True), (-1, 100, True), (0, 101, True), (0, 1000, True), (0, 101, False), \
@@ -462,7 +461,7 @@ def response_bounds(t):
 
 
 @row("mem-response-short", "own",
-     "Read Response of fewer bytes than were asked for is an error, and the Read does not succeed", OWN)
+     "Read Response with fewer bytes than requested is an error, and the Read does not succeed", OWN)
 def response_short(t):
     mr = t.mr(100)
     for sizes in (99,), (50, 49), (0,):
@@ -499,7 +498,7 @@ def stags_sparse(t):
     assert len(set(steps)) > 190, "each is the last one plus something"
 
 
-@row("mem-stag-reuse", "own", "An STag that has died does not come back with the next registrations", OWN)
+@row("mem-stag-reuse", "own", "A deregistered STag is not reused by the next registrations", OWN)
 def stag_reuse(t):
     seen = set()
     for _ in range(100):
@@ -510,12 +509,12 @@ def stag_reuse(t):
 
 
 @row("mem-reg-read-only", "RFC 5040 8.1.2",
-     "A program gives no right to memory that it has not itself: no write to a read-only mapping")
+     "A program cannot grant rights that it lacks itself: no write to a read-only mapping")
 def reg_read_only(t):
     with tempfile.TemporaryFile() as f:
         f.write(bytes([3]) * 4096)
         f.flush()
-        # Python has no address for a mapping that is not writable.
+        # Python gives no address of a read-only mapping.
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_size_t]
@@ -535,7 +534,7 @@ def reg_read_only(t):
 
 
 @row("mem-reg-overflow", "own",
-     "Registering what wraps the address space fails (rxe, May 2026: iova plus length)", OWN)
+     "Registering a range that wraps the address space fails (rxe, May 2026: iova plus length)", OWN)
 def reg_overflow(t):
     ibv.ibv_reg_mr_iova2.restype = ctypes.POINTER(verbs.MrStruct)
     ibv.ibv_reg_mr_iova2.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint]
@@ -547,7 +546,7 @@ def reg_overflow(t):
         assert not ibv.ibv_reg_mr_iova2(t.pd, mr.addr, 8192, iova, 7), f"registered at {iova:#x}"
     for addr, size in (mr.addr, 0), (mr.addr, U64 - 1), (U64 - 4096, 8192), (0, 4096):
         assert not ibv.ibv_reg_mr_iova2(t.pd, addr, size, addr, 7), f"registered {size} bytes at {addr:#x}"
-    # One that ends just below the end of the address space is as good as any.
+    # A region that ends just below the end of the address space is valid.
     iova = (U64 - 3 * 4096 & ~4095) | page
     high = ibv.ibv_reg_mr_iova2(t.pd, mr.addr, 4096, iova, 7)
     assert high

@@ -18,7 +18,7 @@ def stream_out(conn, sizes):
     """The device sends messages of these sizes; all of them must arrive whole."""
     mr = conn.target.mr(1 << 16)
     mr.put(PATTERN)
-    conn.send(wire.write(1, 0))  # a responder may speak from here on
+    conn.send(wire.write(1, 0))  # a responder may send from here on
     for i, size in enumerate(sizes):
         conn.post_send(mr, size, wr_id=i)
         segment, data = conn.message()
@@ -40,7 +40,7 @@ def stream_in(conn, sizes, cut=1400):
 
 
 def refused(t, data, fin=False):
-    """The device ends a connection that begins with this, without a reply and without telling the program."""
+    """The device ends a connection that begins with this, without a reply and without an event for the program."""
     raw = t.dial()
     raw.push(data)
     if fin:
@@ -51,7 +51,7 @@ def refused(t, data, fin=False):
 
 
 def answered(t, data, status=None, names=("CONNECT_ERROR", "REJECTED"), fin=False):
-    """A program's request is answered like this: it must be told of a failure."""
+    """The answer to a program's request. The program must get a failure."""
     id_, raw, _ = t.calling()
     raw.push(data)
     if fin:
@@ -89,10 +89,10 @@ def mpa_request_key(t):
     refused(t, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
 
-@row("mpa-request-key-octet", "RFC 5044 7.1.2", "octets that no request begins with: closed at once, not when a whole frame is due", OWN)
+@row("mpa-request-key-octet", "RFC 5044 7.1.2", "octets that no request begins with: closed at once, without waiting for a whole frame", OWN)
 def mpa_request_key_octet(t):
     for data in (b"?", REQUEST[:15] + b"?"):
-        # Whoever says nothing is waited for, and was here first.
+        # The device waits for a silent peer, even for an earlier one.
         silent, raw = t.dial(), t.dial()
         raw.push(data)
         raw.end()
@@ -141,7 +141,7 @@ def mpa_request_pd(t):
             raw = t.dial()
             raw.push(frame(REQUEST, flags, revision, data + PATTERN[:size]))
             event, id_ = t.request()
-            # The core's event has no length of its own for what librdmacm shows: zeros may follow.
+            # The event that librdmacm shows has no exact length, so zeros may follow.
             assert event.private[:size] == PATTERN[:size], f"{size} octets arrive as {event}"
             id_.reject()
             raw.frame()
@@ -234,7 +234,7 @@ def mpa_responder_then_sends(t):
 @row("mpa-responder-bad-first", "RFC 5044 7.1.2", "an invalid first FPDU does not let the responder send")
 def mpa_responder_bad_first(t):
     mr = t.mr()
-    # With an RTR agreed upon it waits long enough for a slow machine.
+    # With an agreed RTR it waits long enough for a slow machine.
     conn = t.passive(data=depths(16 | A_P2P, 16 | C_WRITE))
     conn.post_send(mr, 100)
     conn.send(wire.write(1, 0), crc_xor=1)
@@ -252,7 +252,7 @@ def mpa_reply_key(t):
 
 @row("mpa-reply-key-octet", "RFC 5044 7.1.2", "octets that no reply begins with: the initiator does not wait for more", OWN)
 def mpa_reply_key_octet(t):
-    # It would be UNREACHABLE in the end.
+    # If it waited, the event would be UNREACHABLE in the end.
     answered(t, b"?")
     answered(t, REPLY[:15] + b"?")
 
@@ -298,7 +298,7 @@ LARGE = 0x08
 LARGE_YES = 0x04
 
 
-@row("mpa-large", "RFC 5044 7.1.1", "large_fpdus=1: offered in a bit of the request that others ignore; FPDUs exceed a segment if the reply says yes in another one",
+@row("mpa-large", "RFC 5044 7.1.1", "large_fpdus=1: the request offers them in a bit that others ignore; FPDUs exceed a segment if the reply accepts in another bit",
      OWN, params="large_fpdus=1")
 def mpa_large(t):
     for reply in (0, LARGE_YES):
@@ -319,7 +319,7 @@ def mpa_large_echoed(t):
         conn.id.destroy()
 
 
-@row("mpa-large-offered", "RFC 5044 7.1.1", "large_fpdus=1: the reply says yes in a bit of its own if the request offers it, then FPDUs may exceed a segment",
+@row("mpa-large-offered", "RFC 5044 7.1.1", "large_fpdus=1: the reply accepts in a bit of its own if the request offers them; FPDUs may then exceed a segment",
      OWN, params="large_fpdus=1")
 def mpa_large_offered(t):
     for request, reply in ((0, 0), (LARGE, LARGE_YES)):
@@ -395,7 +395,7 @@ def mpa_initiator_waits(t):
     id_.event("ESTABLISHED", status=0)
 
 
-@row("mpa-request-garbled", "RFC 5044 7.1.2", "requests with random octets changed: taken or closed, nothing else", OWN)
+@row("mpa-request-garbled", "RFC 5044 7.1.2", "requests with random octets changed: accepted or closed, nothing else", OWN)
 def mpa_request_garbled(t):
     rnd = random.Random(5044)
     for _ in range(100):
@@ -409,7 +409,7 @@ def mpa_request_garbled(t):
     t.passive().echo()
 
 
-@row("mpa-reply-garbled", "RFC 5044 7.1.2", "replies with random octets changed: the program is told one thing, and no more", OWN)
+@row("mpa-reply-garbled", "RFC 5044 7.1.2", "replies with random octets changed: the program gets one event, and no more", OWN)
 def mpa_reply_garbled(t):
     rnd = random.Random(6581)
     for _ in range(40):
@@ -515,7 +515,7 @@ def mpa_ulpdu_too_short(t):
             conn = t.passive()
             conn.post_recv(mr)
             conn.send(ulpdu[:length])
-            conn.push(bytes(64))  # should it wait for more, there is more
+            conn.push(bytes(64))  # in case the device waits for more
             segment = conn.segment()
             assert segment and segment.opcode == wire.TERMINATE, f"ULPDU of {length} octets: {segment}"
             conn.wc("WR_FLUSH_ERR")
@@ -561,7 +561,7 @@ def mpa_crc_one_side(t):
         conn.wc("WR_FLUSH_ERR")
 
 
-@row("mpa-crc-one-side-peer", "RFC 5044 4.4", "we would do without, the peer asks for the CRC: it is made and checked",
+@row("mpa-crc-one-side-peer", "RFC 5044 4.4", "crc=0, but the peer asks for the CRC: it is sent and checked",
      params="crc=0")
 def mpa_crc_one_side_peer(t):
     for conn in (t.passive(CRC | ENHANCED), t.active(CRC | ENHANCED)):
@@ -572,7 +572,7 @@ def mpa_crc_one_side_peer(t):
         conn.wc("WR_FLUSH_ERR")
 
 
-@row("mpa-crc-none", "RFC 5044 4.4", "neither side asks for it: the field is there, and not checked", params="crc=0")
+@row("mpa-crc-none", "RFC 5044 4.4", "neither side asks for the CRC: the field is there, and not checked", params="crc=0")
 def mpa_crc_none(t):
     for conn in (t.passive(ENHANCED), t.active(ENHANCED)):
         assert not conn.frame.flags & CRC, conn.frame
@@ -610,7 +610,7 @@ def mpa_crc_every_bit(t):
         conn.post_recv(mr)
         data = bytearray(good)
         data[at] ^= 1 << at % 8
-        # In the length field it can make the FPDU longer.
+        # A flipped bit in the length field may make the FPDU longer.
         conn.push(bytes(data) + bytes(70000 if at < 2 else 0))
         said, _ = conn.any_end()
         assert said, f"no Terminate for a flipped bit in octet {at}"
@@ -648,7 +648,7 @@ def mpa_crc_write_pieces(t):
     mr.untouched()
 
 
-@row("mpa-crc-header", "RFC 5044 4.4", "a damaged header is a CRC error, and not what its contents would be")
+@row("mpa-crc-header", "RFC 5044 4.4", "a damaged header is a CRC error, not an error of its contents")
 def mpa_crc_header(t):
     mr = t.mr()
     good = wire.Framer().fpdu(wire.write(mr.rkey, mr.addr, b"right"))
@@ -665,7 +665,7 @@ def mpa_crc_header_pieces(t):
         conn = t.passive()
         ahead = conn.raw.tx.fpdu(wire.write(other.rkey, other.addr, before)) if before else b""
         good = wire.Framer().fpdu(wire.write(mr.rkey, mr.addr, b"right"))
-        # It names a region that the peer may write to as well.
+        # The damaged header names another region that the peer may write to.
         wrong = wire.Framer().fpdu(wire.write(other.rkey, other.addr, b"wrong"))
         data = ahead + wrong[:-4] + good[-4:]
         conn.push(data[:len(ahead) + 9])
@@ -744,7 +744,7 @@ def mpa_markers_passive(t):
     stream_out(conn, [0, 1, 4, 474, 475, 476, 477, 478, 479, 480, 481, 500, 508, 512, 1024, 1448, 3000, 20000, 65536])
 
 
-@row("mpa-markers-active", "RFC 5044 4.3", "the responder asks for markers: the same")
+@row("mpa-markers-active", "RFC 5044 4.3", "the responder asks for markers: one every 512 octets of stream, the first one first")
 def mpa_markers_active(t):
     rnd = random.Random(1)
     conn = t.active(MARKERS | CRC | ENHANCED)
@@ -784,7 +784,7 @@ def mpa_markers_terminate(t):
     conn.terminate((1, 1, 0))
 
 
-@row("mpa-markers-none", "RFC 5044 4.3", "no markers without M; we do not ask for them")
+@row("mpa-markers-none", "RFC 5044 4.3", "no markers without M; this driver does not ask for them")
 def mpa_markers_none(t):
     conn = t.passive()
     assert not conn.frame.flags & MARKERS, conn.frame

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Traffic and mistakes nobody thought of: drawn by lot, the same in every run."""
+"""Random traffic and random errors, the same in every run."""
 
 import random
 
@@ -19,7 +19,7 @@ def pieces(rng, data):
         yield start, data[start:end], last
 
 def merge(rng, *streams):
-    """One stream of several, each in its own order."""
+    """Merges several streams, each of which keeps its order."""
     streams = [list(stream) for stream in streams if stream]
     while streams:
         stream = rng.choice(streams)
@@ -28,12 +28,12 @@ def merge(rng, *streams):
             streams.remove(stream)
 
 class Traffic:
-    """A connection on which both sides send all kinds of messages at a time."""
+    """A connection on which both sides send all kinds of messages at once."""
 
     def __init__(self, t, seed):
         self.rng = random.Random(seed)
         self.cq = t.make_cq(256)
-        # Every other one wants markers from the device.
+        # On every second connection the peer asks for markers.
         flags = wire.CRC | wire.ENHANCED | (wire.MARKERS if seed & 1 else 0)
         self.conn = t.active(flags, send_wr=64, recv_wr=64, recv_cq=self.cq)
         self.written, self.source, self.sink, self.received = (t.mr(SIZE) for _ in range(4))
@@ -46,7 +46,7 @@ class Traffic:
         return self.rng.randrange(SIZE - size + 1), size
 
     def post(self, number):
-        """What the program does, one work request: (opcode, where, how much, number)."""
+        """One random work request of the program: (opcode, offset, size, number)."""
         rng, conn = self.rng, self.conn
         offset, size = self.range()
         flags = verbs.SIGNALED | (verbs.FENCE if rng.random() < .2 else 0)
@@ -56,14 +56,14 @@ class Traffic:
         elif kind == wire.WRITE:
             conn.post_write(self.source, number, offset, size, offset, number, flags)
         else:
-            # Reads of one round have places of their own, so that order does not matter.
+            # The Reads of a round have separate places, so that their order does not matter.
             size = min(size, 500)
             offset = 512 * number
             conn.post_read(self.sink, number, number, size, offset, number, flags)
         return kind, offset, size, number
 
     def from_peer(self):
-        """What the peer does: its FPDUs; the messages that will be received; the Reads that will be answered."""
+        """The actions of the peer: its FPDUs, the messages to be received, and the Reads to be answered."""
         rng = self.rng
         tagged, plain, messages, reads = [], [], [], []
         room = 0
@@ -124,7 +124,7 @@ class Traffic:
             assert wc.byte_len == len(data) and self.received.get(offset, len(data)) == data, wc
         for offset, data in sinks.items():
             assert self.sink.get(offset, len(data)) == data
-        # What the peer wrote is in place when something behind it is.
+        # A Write of the peer is in place when a message behind it has arrived.
         conn.post_recv(self.received, 0, wr_id=99)
         conn.send(wire.send(self.msn))
         self.msn += 1
@@ -134,7 +134,7 @@ class Traffic:
             mr.intact()
 
 @row("random-traffic", "own",
-     "Messages of all kinds in both directions at a time, cut anywhere, arrive whole and complete in order",
+     "Messages of all kinds in both directions at once, cut anywhere, arrive whole and complete in order",
      OWN)
 def traffic(t):
     for seed in range(4):
@@ -143,7 +143,7 @@ def traffic(t):
             exchange.round()
 
 def mistaken(rng, ulpdu):
-    """Something is wrong with it, perhaps."""
+    """A segment with a possible error."""
     bad = bytearray(ulpdu)
     how = rng.randrange(5)
     if how == 0:
@@ -162,7 +162,7 @@ def mistaken(rng, ulpdu):
     return bytes(bad)
 
 @row("random-mistakes", "own",
-     "Whatever is wrong with a header: nothing is touched but what it was allowed to, and the stream ends",
+     "Whatever is wrong with a header: only permitted memory is touched, and the stream ends",
      OWN, timeout=150)
 def mistakes(t):
     rng = random.Random(3)

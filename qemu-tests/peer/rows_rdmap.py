@@ -31,7 +31,7 @@ def answer(conn, read, data):
 
 
 @row("rdmap-opcodes", "RFC 5040 7.2",
-     "An opcode that is unknown, or is not of the buffer model it came in, is an error: 0/2/06", timeout=120)
+     "An opcode that is unknown, or does not fit the buffer model, is an error: 0/2/06", timeout=120)
 def opcodes(t):
     mr = t.mr(64)
     for opcode in range(16):
@@ -99,7 +99,7 @@ def mixed_send(t):
                 assert b"other" not in mr.get()
 
 
-@row("rdmap-mixed-tagged", "RFC 5040 7.2", "So it is for a Write and a Read Response")
+@row("rdmap-mixed-tagged", "RFC 5040 7.2", "Segments of one Write or Read Response have one opcode")
 def mixed_tagged(t):
     sink, mr = t.mr(64), t.mr(64)
     conn = t.active()
@@ -129,7 +129,7 @@ def write_silent(t):
 
 
 @row("rdmap-read-answered", "RFC 5040 5.2.1",
-     "A valid Read Request is answered, by segments for its sink with what is in its source")
+     "A valid Read Request is answered with segments for its sink that carry the data of its source")
 def read_answered(t):
     conn, mr = t.passive(), t.mr(20000)
     mr.put(pattern(20000))
@@ -186,7 +186,7 @@ def read_no_slot(t):
     mr = t.mr(4 << 20)
     for depth in 0, 1, 4:
         conn = t.passive(ird=depth, peer_ord=depth)
-        # The first cannot be answered as a whole, for nobody reads what comes.
+        # The first one cannot be answered completely, because nobody reads the answer.
         requests = [reading(msn, mr, 4 << 20) for msn in range(1, depth + 2)]
         conn.send(*requests)
         while (segment := conn.segment()).opcode == wire.READ_RESPONSE:
@@ -291,7 +291,7 @@ def send_completes(t):
         conn.post(opcode, mr, wr_id=1, rkey=1, remote=2)
         conn.post_send(mr, 1, wr_id=2)
         first = conn.segment()
-        # TCP does not hold that much, and nobody reads.
+        # TCP does not take that much while nobody reads.
         conn.id.cq.none()
         came = len(first.data) + len(conn.raw.rx.buffer)
         while came < mr.size:
@@ -344,7 +344,7 @@ def read_ord(t):
 
 
 @row("rdmap-ord-zero", "RFC 5040 6.1",
-     "With none agreed, a Read is an error of the program: LOC_QP_OP_ERR, and none is sent")
+     "With a depth of 0 agreed, a Read is an error of the program: LOC_QP_OP_ERR, and none is sent")
 def ord_zero(t):
     conn, mr = t.active(ord_=0, peer_ird=0), t.mr(64)
     conn.post_read(mr, 1, 2, 1, wr_id=1)
@@ -352,7 +352,7 @@ def ord_zero(t):
     conn.wc("LOC_QP_OP_ERR", 1)
 
 
-@row("rdmap-fence", "RFC 5040 5.5", "What is fenced is sent only when the Reads before it are done (rule 12)")
+@row("rdmap-fence", "RFC 5040 5.5", "A fenced message is sent only when the Reads before it are done (rule 12)")
 def fence(t):
     conn, mr = t.active(), t.mr(64)
     conn.post_read(mr, 1, 2, 8, wr_id=1)
@@ -363,13 +363,13 @@ def fence(t):
     answer(conn, first, b"01234567")
     conn.silent(0.05)
     answer(conn, second, b"89abcdef")
-    # The Send carries what the Reads brought.
+    # The Send carries the data of the Reads.
     assert conn.message()[1] == b"0123456789abcdef"
     for wr_id in 1, 2, 3:
         conn.wc(wr_id=wr_id)
 
 
-@row("rdmap-response-unasked", "RFC 5040 7.2", "A Read Response that nothing was asked for is an error: 0/2/06")
+@row("rdmap-response-unasked", "RFC 5040 7.2", "A Read Response without a Read Request is an error: 0/2/06")
 def response_unasked(t):
     mr = t.mr(64)
     for data in b"", b"12345678":
@@ -384,7 +384,7 @@ def response_unasked(t):
 
 
 @row("rdmap-response-order", "RFC 5040 5.5",
-     "Responses must come in the order of the requests: one out of turn is an error")
+     "Responses must come in the order of the requests: another order is an error")
 def response_order(t):
     conn, mr = t.active(), t.mr(64)
     conn.post_read(mr, 1, 2, 8, wr_id=1)
@@ -397,7 +397,7 @@ def response_order(t):
 
 
 @row("rdmap-response-cut", "RFC 5040 5.2.2",
-     "A Read Response is placed however it is cut, also with segments of no payload")
+     "A Read Response is placed however it is segmented, also with empty segments")
 def response_cut(t):
     conn, mr = t.active(), t.mr(3000)
     for n, sizes in enumerate(((3000,), (1, 2999), (0, 1000, 0, 2000), (999,) * 3 + (3,), (3000, 0))):
@@ -463,7 +463,7 @@ def terminate_blames(t):
 
 
 @row("rdmap-terminate-any", "RFC 5040 5.4",
-     "Any Terminate that can be read ends the stream, with whatever headers, reserved bits and unknown codes")
+     "Any readable Terminate ends the stream, whatever its headers, reserved bits and codes")
 def terminate_any(t):
     header = wire.send(1, b"")[:18]
     for layer, etype, code, hdrct, rest in (
@@ -479,7 +479,7 @@ def terminate_any(t):
 
 
 @row("rdmap-terminate-bad", "RFC 5040 5.4",
-     "An invalid Terminate is an error like another: wrong queue 1/2/01, MSN 1/2/03, cut short 0/2/ff")
+     "An invalid Terminate is an error like any other: wrong queue 1/2/01, MSN 1/2/03, cut short 0/2/ff")
 def terminate_bad(t):
     body = bytes(4)
     for code, ulpdu in ((1, 2, 1), wire.untagged(0, 1, 0, body, wire.TERMINATE)), \
@@ -499,7 +499,7 @@ def terminate_fin(t):
 
 
 @row("rdmap-sqe", "RFC 5040 7.1",
-     "A program that puts its queue pair in the state SQE has a Terminate sent, without headers")
+     "When a program sets the state SQE, a Terminate without headers is sent")
 def sqe(t):
     conn, mr = t.active(), t.mr(64)
     conn.post_recv(mr, wr_id=1)
@@ -510,12 +510,12 @@ def sqe(t):
     flushed(conn, 1)
 
 
-@row("rdmap-both-fail", "own", "Both sides find an error at a time: each sends its Terminate, and both are done", OWN)
+@row("rdmap-both-fail", "own", "Both sides find an error at the same time: each sends its Terminate, and both end", OWN)
 def both_fail(t):
     conn, mr = t.active(), t.mr(64)
     conn.post(verbs.WR_SEND, sges=[(mr.addr, 65, mr.lkey)], wr_id=1)
     conn.send(wire.terminate(1, 2, 3))
-    # Whichever came first.
+    # Either error may come first.
     segment = conn.segment()
     assert segment is None or segment.opcode == wire.TERMINATE, segment
     assert conn.wc(None, 1).status in ("LOC_PROT_ERR", "WR_FLUSH_ERR")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Mistakes that were made before: in C siw (fixed or not), in rxe, and here. The rows of those that are about MPA are
-in rows_mpa.py."""
+"""Bugs of the past, in C siw (fixed or not), in rxe, and here. Those about MPA are in rows_mpa.py."""
 
 import errno
 import os
@@ -36,7 +35,7 @@ def solicited(t):
     conn.send(wire.send(2, b"solicited", opcode=wire.SEND_SE))
     assert cq.event(), "no event for a solicited Send"
     assert [wc.wr_id for wc in cq.poll()] == [1, 2]
-    # An error wakes, too.
+    # An error wakes the consumer, too.
     cq.arm(solicited=True)
     conn.send(wire.send(9, b"bad"))
     assert cq.event(), "no event for an error"
@@ -110,7 +109,7 @@ def response_overrun(t):
 def inline_inv(t):
     conn, mr = t.active(), t.mr(64, fill=5)
     for wr_id, size in (1, 8), (2, 0), (3, 64):
-        # libsiw takes the STag from where the union has the rkey.
+        # libsiw takes the STag from the rkey of the union.
         conn.post(verbs.WR_SEND_INV, mr, size, wr_id=wr_id, flags=verbs.SIGNALED | verbs.INLINE, rkey=0x1234,
                   invalidate=0x1234)
         segment = conn.segment()
@@ -145,7 +144,7 @@ def data_while_modified(t):
 
 
 @row("reg-flush-order", "RFC 5040 5.5",
-     "What is open when a connection fails is flushed in the order it was posted, each queue for itself")
+     "When a connection fails, open work requests are flushed in the order of posting, queue by queue")
 def flush_order(t):
     conn, mr = t.active(), t.mr(4096)
     for wr_id in range(100, 110):
@@ -153,11 +152,11 @@ def flush_order(t):
     conn.post_read(mr, 1, 2, 8, wr_id=1)
     conn.post_read(mr, 1, 2, 8, wr_id=2)
     for wr_id in range(3, 20):
-        # Unsignalled ones fail, too.
+        # Unsignalled work requests are flushed, too.
         conn.post_send(mr, 8, wr_id=wr_id, flags=verbs.FENCE | (verbs.SIGNALED if wr_id % 3 else 0))
     requested(conn.segment())
     requested(conn.segment())
-    # One receive is being filled, and is the first.
+    # The first receive is being filled.
     conn.send(wire.send(1, b"half", last=False))
     conn.send(wire.send(1, b"bad", mo=77))
     conn.terminate((1, 2, 4))
@@ -183,7 +182,7 @@ def receive_behind_error(t):
 
 
 @row("reg-flush-behind-error", "RFC 5040 5.5",
-     "What is posted behind a work request that fails is flushed, what is before it completes")
+     "Work requests behind one that fails are flushed, those before it complete")
 def flush_behind_error(t):
     conn, mr = t.active(), t.mr(64)
     conn.post_read(mr, 1, 2, 8, wr_id=1)
@@ -202,7 +201,7 @@ def flush_behind_error(t):
 
 
 @row("reg-flush-behind-read", "own",
-     "Behind a Read that failed nothing succeeds any more, though it had been sent", OWN)
+     "Nothing behind a failed Read succeeds, even if it had been sent", OWN)
 def flush_behind_read(t):
     mr = t.mr(64)
     for response in False, True:
@@ -223,7 +222,7 @@ def flush_behind_read(t):
 
 
 @row("reg-flush-late", "own",
-     "What is posted after the end is flushed at once, time and again (C siw, 2022: lost)", OWN)
+     "Work requests posted after the end are flushed at once, again and again (C siw, 2022: lost)", OWN)
 def flush_late(t):
     conn, mr = t.passive(send_wr=4, recv_wr=4), t.mr(64)
     conn.fin()
@@ -231,7 +230,7 @@ def flush_late(t):
     for lap in range(30):
         conn.post_recv(mr, wr_id=lap)
         wanted = {lap}
-        # A receive alone makes no system call: it is found all the same.
+        # Posting a receive makes no system call, but it is flushed as well.
         if lap > 2:
             conn.post_send(mr, 8, wr_id=1000 + lap, flags=0)
             wanted.add(1000 + lap)
@@ -239,7 +238,7 @@ def flush_late(t):
 
 
 @row("reg-sq-crowded", "own",
-     "More work requests than can be under way at once all complete, in order, once their turn comes", OWN)
+     "More work requests than can be in progress at once all complete, in order", OWN)
 def sq_crowded(t):
     conn, mr = t.active(send_wr=4, ord_=2, peer_ird=2), t.mr(64)
     for _ in range(3):
@@ -262,7 +261,7 @@ def sq_crowded(t):
 
 
 @row("reg-post-threads", "own",
-     "Many threads may post at a time: each message is sent once, in its thread's order", OWN)
+     "Many threads may post at once: each message is sent once, in its thread's order", OWN)
 def post_threads(t):
     conn, each, threads = t.active(send_wr=16), 40, 4
     mrs = [t.mr(8 * each) for _ in range(threads)]
@@ -332,9 +331,9 @@ def cq_overflow(t):
 
 
 @row("reg-destroyed-mid-message", "RFC 5040 8.1.1",
-     "A queue pair that is destroyed places nothing more once that has returned (item 6)", params="crc=0")
+     "A queue pair places nothing more once destroy_qp has returned (item 6)", params="crc=0")
 def destroyed_mid_message(t):
-    # With CRC none is placed before all of it is there.
+    # With CRC no byte is placed before the whole segment has arrived.
     mr, buf = t.mr(1400), t.mr(1400)
     for ulpdu, into, header in (wire.write(mr.rkey, mr.addr, bytes([7]) * 1400), mr, 16), \
             (wire.send(1, bytes([7]) * 1400), buf, 20):
@@ -354,7 +353,7 @@ def destroyed_mid_message(t):
         assert into.get() == bytes([7]) * 700 + bytes(700)
 
 
-@row("reg-terminate-unread", "own", "A peer that reads nothing does not keep a failed connection from its end", OWN)
+@row("reg-terminate-unread", "own", "A peer that reads nothing does not prevent the end of a failed connection", OWN)
 def terminate_unread(t):
     conn, mr = t.active(), t.mr(4 << 20)
     conn.post_recv(mr, wr_id=1)
@@ -376,7 +375,7 @@ def srq_unfinished(t):
     refused(conn, (1, 2, 4), wire.send(1, b"bad", mo=40))
     flushed(conn, 1)
     assert [t.async_event(), t.async_event()] == ["QP_FATAL", "QP_LAST_WQE_REACHED"]
-    # What nobody had begun is still there, for the other.
+    # The receive that was not begun is left for the other queue pair.
     other.send(wire.send(1, b"mine"))
     assert other.wc(wr_id=2).byte_len == 4
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How bytes come, and how they stop coming: arbitrary splits, slow peers, dead peers, peers that go at each step."""
+"""Timing of the peer's data: arbitrary splits, slow peers, dead peers, peers that reset at each step."""
 
 import contextlib
 import os
@@ -19,8 +19,8 @@ S = CRC | ENHANCED
 
 
 class Exchange:
-    """A connection, and one pattern of traffic from the peer over it again and again: Send in two segments, Write,
-    Read Request, Write of zero octets, Send. The device's answer is the response to the Read."""
+    """A connection with one pattern of traffic from the peer, which repeats: Send in two segments, Write, Read Request,
+    Write of zero octets, Send. The device's answer is the Read Response."""
 
     def __init__(self, t, flags, push=None):
         """`push(raw, bytes)` sends."""
@@ -72,7 +72,7 @@ def cut_at(at):
     def push(raw, data):
         raw.push(data[:at])
         if data[at:]:
-            # Once it is acknowledged, the device has seen it alone.
+            # When it is acknowledged, the device has received it separately.
             raw.until_acknowledged()
             raw.push(data[at:])
     return push
@@ -150,7 +150,7 @@ def split_trailer(t):
         assert conn.wc().byte_len == 17 and mr.get()[:17] == PATTERN[:17]
 
 
-@row("split-large", "RFC 5044 5.2", "a message of 1 MB in FPDUs of all sizes, in whatever TCP makes of it", OWN)
+@row("split-large", "RFC 5044 5.2", "a message of 1 MB in FPDUs of all sizes, in whatever segments TCP makes of it", OWN)
 def split_large(t):
     mr = t.mr(1 << 20)
     conn = t.passive()
@@ -168,7 +168,7 @@ def split_large(t):
 
 # --- Peers that say nothing
 
-@row("time-no-request", "RFC 5044 7.1.2", "a peer that connects and says nothing is dropped after a time", SHOULD, waits=True)
+@row("time-no-request", "RFC 5044 7.1.2", "a peer that connects and sends nothing is dropped after a time", SHOULD, waits=True)
 def time_no_request(t):
     for data in (b"", frame(REQUEST, CRC, 1, b"hello")[:21]):
         raw = t.dial()
@@ -177,7 +177,7 @@ def time_no_request(t):
     t.no_request(0.1)
 
 
-@row("time-trickled-request", "RFC 5044 7.1.2", "the time is for the whole request, not for each octet", SHOULD, waits=True)
+@row("time-trickled-request", "RFC 5044 7.1.2", "the time-out is for the whole request, not for each octet", SHOULD, waits=True)
 def time_trickled_request(t):
     raw = t.dial()
     begin = time.monotonic()
@@ -254,7 +254,7 @@ def time_zero_window_opens(t):
         conn.wc(wr_id=i)
 
 
-@row("time-zero-window-reads", "RFC 5040 5.5", "a peer asks for much and reads nothing: it holds up nobody else", OWN)
+@row("time-zero-window-reads", "RFC 5040 5.5", "a peer requests many Reads and reads nothing: it delays nobody else", OWN)
 def time_zero_window_reads(t):
     mr = t.mr(1 << 20)
     conn = t.passive(ird=16, peer_ord=16)
@@ -267,7 +267,7 @@ def time_zero_window_reads(t):
 
 
 def workers():
-    """How many threads the kernel has for work that is bound to no CPU. Once made, one stays for minutes."""
+    """The number of kernel threads for work that is bound to no CPU. A new thread stays for minutes."""
     proc = os.environ.get("SHARED", "") + "/proc"
     count = 0
     for pid in filter(str.isdigit, os.listdir(proc)):
@@ -281,7 +281,8 @@ def workers():
 def time_zero_window_terminates(t):
     cq, mr, conns = t.make_cq(4), t.mr(1 << 20), []
     for n in range(200):
-        # Its window makes each FPDU a buffer of its own in the device's queue: to the last one nothing can be added.
+        # With this window each FPDU is a buffer of its own in the device's queue, and nothing can
+        # be added to the last one.
         conn = t.passive(raw=t.dial(rcvbuf=4096), recv_cq=cq)
         conn.send(wire.write(1, 0))
         conn.post_send(mr, wr_id=n)
@@ -307,7 +308,7 @@ def time_zero_window_terminates(t):
 def time_zero_window_terminate(t):
     mr = t.mr(1 << 20)
     for _ in range(10):
-        # As above: the Terminate has to wait for room.
+        # The small window makes the Terminate wait for space.
         conn = t.passive(raw=t.dial(rcvbuf=4096))
         conn.send(wire.write(1, 0))
         conn.post_send(mr)
@@ -318,7 +319,7 @@ def time_zero_window_terminate(t):
                 pass
         except AssertionError:
             segment = None  # ended within an FPDU
-        # Who cannot read in half a second gets none.
+        # A peer that does not read within half a second gets no Terminate.
         assert segment or time.monotonic() - begin >= 0.5, "no Terminate"
         assert not segment or wire.Terminate(segment.data).code == (1, 2, 3), segment
         conn.event("DISCONNECTED")
@@ -339,7 +340,7 @@ def time_half_close(t):
     conn.event("DISCONNECTED")
 
 
-@row("time-silent-after", "RFC 5044 7.2", "a connection may be idle: it works afterwards", OWN, waits=True)
+@row("time-silent-after", "RFC 5044 7.2", "a connection works after a long idle time", OWN, waits=True)
 def time_silent_after(t):
     conn = t.passive()
     conn.echo()
@@ -348,7 +349,7 @@ def time_silent_after(t):
 
 
 class Mortal:
-    """A host of the peer's, at an address of its own, that is there no more from one moment to the next."""
+    """A host of the peer, with an address of its own, that can disappear at once."""
 
     def __init__(self, t, address):
         self.address = address
@@ -384,7 +385,7 @@ def time_dead_busy(t):
         conn.wc(None, wr_id=i)
 
 
-@row("time-dead-asked", "RFC 5044 7.1.2", "the peer's host dies after its request: rejecting it ends nevertheless", OWN, waits=True)
+@row("time-dead-asked", "RFC 5044 7.1.2", "the peer's host dies after its request: rejecting it still completes", OWN, waits=True)
 def time_dead_asked(t):
     host = Mortal(t, "10.80.0.5")
     raw = t.dial(source=host.address)
@@ -408,7 +409,7 @@ def time_flood(t):
         sock.close()
 
 
-@row("time-flood-requests", "RFC 5044 7.1.2", "more requests than the backlog, then gone: the program may take any of them", OWN)
+@row("time-flood-requests", "RFC 5044 7.1.2", "more requests than the backlog, from peers that are gone: the program may accept any of them", OWN)
 def time_flood_requests(t):
     raws = [t.dial() for _ in range(100)]
     for raw in raws:
@@ -564,7 +565,7 @@ def rst_after_reject(t):
         id_.destroy()
 
 
-@row("end-listener-goes", "RFC 5044 7.1", "the listener goes while connections are at each step of start-up", OWN)
+@row("end-listener-goes", "RFC 5044 7.1", "the listener is destroyed while connections are at each step of start-up", OWN)
 def end_listener_goes(t):
     raws = [t.dial() for _ in range(6)]
     whole = frame(REQUEST, S, 2, DEPTHS)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages that are sent by reference: the program's memory is its own again when the completion says so, and not before.
+"""Messages that are sent by reference: the program may reuse its memory after the completion, and not before.
 
-A message with a signalled completion and none behind it is copied if it is not large; so here what goes by reference is
-unsignalled, and a signalled Send behind it tells.
+A signalled message with none behind it is copied unless it is large. So the messages sent by reference here are
+unsignalled, and a signalled Send behind them completes.
 
-What a peer reads has no completion here, and may be written to while it is read: only without CRC it goes by reference."""
+Data that a peer reads has no completion here, and may be written to while it is read. So it is sent by reference only
+without CRC."""
 
 import contextlib
 import fcntl
@@ -29,7 +30,7 @@ READS = "zcopy_reads"
 SIZE = 32768
 SMALL = 8192
 SINK = 0x5151  # an STag of the peer's
-# Of <linux/tcp.h>.
+# From <linux/tcp.h>.
 TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ = 19, 20, 21
 TCP_REPAIR_OFF, TCP_RECV_QUEUE, TCP_SEND_QUEUE = -1, 1, 2
 
@@ -53,7 +54,7 @@ def netem(*args, near=False):
 
 
 def no_acks():
-    """Nothing of the peer's gets through."""
+    """Drops everything that the peer sends."""
     return netem("loss", "100%")
 
 
@@ -73,7 +74,7 @@ def by_reference(least=1, what="zcopy_wrs"):
 
 def flow(t, flags=LARGE):
     conn = t.passive(CRC | ENHANCED | flags)
-    conn.send(wire.write(1, 0))  # a responder may speak from here on
+    conn.send(wire.write(1, 0))  # a responder may send from here on
     return conn
 
 
@@ -93,7 +94,7 @@ def arrives(conn, k, size=SIZE):
     assert segment.opcode == wire.SEND, segment
 
 
-@row("zcopy-ack", OWN, "what is sent by reference, and what was posted behind it, completes when it is acknowledged", OWN,
+@row("zcopy-ack", OWN, "a message sent by reference, and those posted behind it, complete when it is acknowledged", OWN,
      params=PARAMS)
 def zcopy_ack(t):
     conn, mr = flow(t), t.mr(SIZE)
@@ -101,7 +102,7 @@ def zcopy_ack(t):
     with no_acks(), by_reference():
         conn.post_send(mr, 64, wr_id=1)
         conn.wc(wr_id=1)
-        # There is send space for both: it is the acknowledgement that is waited for.
+        # There is send space for both, so only the acknowledgement is missing.
         conn.post_write(mr, SINK, 0, SMALL, wr_id=2, flags=0)
         conn.post_send(mr, 64, wr_id=3)
         t.cq.none(seconds=0.5)
@@ -111,7 +112,7 @@ def zcopy_ack(t):
     conn.echo()
 
 
-@row("zcopy-ack-eql", OWN, "the same by the length of TCP's queue", OWN, params=EQL)
+@row("zcopy-ack-eql", OWN, "zcopy-ack, decided by the length of TCP's queue", OWN, params=EQL)
 def zcopy_ack_eql(t):
     zcopy_ack(t)
 
@@ -123,13 +124,13 @@ def zcopy_reuse(t):
         reuse(flow(t), t.mr(SIZE), 40)
 
 
-@row("zcopy-reuse-eql", OWN, "the same by the length of TCP's queue", OWN, params=EQL)
+@row("zcopy-reuse-eql", OWN, "zcopy-reuse, decided by the length of TCP's queue", OWN, params=EQL)
 def zcopy_reuse_eql(t):
     zcopy_reuse(t)
 
 
 @row("zcopy-reuse-segments", OWN,
-     "the same with FPDUs of one segment (C siw: the signalled Send completes while TCP still sends the unsignalled Write before it)", OWN)
+     "zcopy-reuse with FPDUs of one segment (C siw: the signalled Send completes while TCP still sends the unsignalled Write before it)", OWN)
 def zcopy_reuse_segments(t):
     reuse(flow(t, 0), t.mr(SIZE), 20)
 
@@ -146,13 +147,13 @@ def reuse(conn, mr, rounds):
     conn.echo()
 
 
-@row("zcopy-inline", OWN, "inline payload, which has no memory of its own, is copied, however small messages are that go by reference", OWN,
+@row("zcopy-inline", OWN, "inline payload, which has no memory of its own, is copied, even with zcopy_min=1", OWN,
      params="large_fpdus=1 zcopy_min=1")
 def zcopy_inline(t):
     conn, mr = flow(t), t.mr(SIZE)
     mr.put(pattern(3))
     for flags in 0, verbs.SIGNALED:
-        # With another behind it, and alone.
+        # With another message behind it, and alone.
         conn.post_send(mr, 64, wr_id=1, flags=verbs.INLINE | flags)
     conn.wc(wr_id=1)
     for _ in range(2):
@@ -162,7 +163,7 @@ def zcopy_inline(t):
 
 
 def acknowledge(conn):
-    """The peer's TCP says that it has all that the device's has handed out, whatever it has."""
+    """The peer's TCP acknowledges everything that the device's TCP has sent, received or not."""
     sock = conn.raw.sock
     (here, there), (near, far) = sock.getsockname(), sock.getpeername()
     sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
@@ -184,7 +185,7 @@ def acknowledge(conn):
 
 
 def unheard_of(conn):
-    """Bytes that the device's TCP has, and the peer has not acknowledged."""
+    """Bytes that the device's TCP holds and the peer has not acknowledged."""
     _, port = conn.raw.sock.getpeername()
     text = subprocess.run(["ss", "-HOtn", f"sport = :{port}", "dport", f"= :{conn.raw.sock.getsockname()[1]}"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
@@ -192,7 +193,7 @@ def unheard_of(conn):
 
 
 def early(conn, mr):
-    """A Write by reference, and a signalled Send behind it, which are acknowledged while they wait in a queue of this machine."""
+    """A Write by reference and a signalled Send behind it, which are acknowledged while they wait in a queue of this machine."""
     mr.put(pattern(1))
     conn.post_write(mr, SINK, 0, SMALL, wr_id=1, flags=0)
     conn.post_send(mr, 64, wr_id=2)
@@ -213,7 +214,7 @@ def zcopy_early_ack(t):
     conn.echo()
 
 
-@row("zcopy-early-ack-dropped", OWN, "what a peer acknowledges too early completes when it has left the queue, and not before, though it be lost",
+@row("zcopy-early-ack-dropped", OWN, "data that a peer acknowledges too early completes when it has left the queue, and not before, even if it is dropped",
      OWN, params=PARAMS)
 def zcopy_early_ack_dropped(t):
     conn, mr = flow(t), t.mr(SIZE)
@@ -249,7 +250,7 @@ def zcopy_jumbo(t):
         conn.echo()
 
 
-@row("zcopy-local", OWN, "a peer on the same machine that reads late reads what was posted", OWN, params=PARAMS)
+@row("zcopy-local", OWN, "a peer on the same machine that reads late gets what was posted", OWN, params=PARAMS)
 def zcopy_local(t):
     conn, mr = flow(t), t.mr(SIZE)
     mr.put(pattern(5))
@@ -257,13 +258,13 @@ def zcopy_local(t):
         conn.post_write(mr, SINK, 0, flags=0)
         conn.post_send(mr, 64, wr_id=1)
         conn.wc(wr_id=1)
-    # Acknowledged, and still in the peer's receive queue.
+    # The data is acknowledged, but still in the peer's receive queue.
     mr.put(bytes(SIZE))
     arrives(conn, 5)
     conn.echo()
 
 
-@row("zcopy-reset", OWN, "the connection ends, in whatever way, with memory in TCP's hands: each work request completes once, in order", OWN,
+@row("zcopy-reset", OWN, "the connection ends, in any way, while TCP holds memory: each work request completes once, in order", OWN,
      params=PARAMS)
 def zcopy_reset(t):
     for end in kill, leave, lambda conn: conn.disconnect():
@@ -301,7 +302,7 @@ def waiting(conn):
 
 @contextlib.contextmanager
 def unheard(conn, mr):
-    """Nothing of the device's gets through, and the answer is in its TCP's hands."""
+    """Drops everything that the device sends, and waits until its TCP holds the answer."""
     with netem("loss", "100%", near=True), by_reference(1, READS):
         before = counter("tx_bytes")
         read(conn, 1, mr)
@@ -364,7 +365,7 @@ def zcopy_read_dereg(t):
         revoked_midway(conn, large, wire.read_request(1, SINK, 0, large.size, large.rkey, large.addr))
 
 
-@row("zcopy-read-reset", OWN, "the connection ends, in whatever way, with what is read in TCP's hands", OWN, params=NO_CRC)
+@row("zcopy-read-reset", OWN, "the connection ends, in any way, while TCP holds the data of a Read", OWN, params=NO_CRC)
 def zcopy_read_reset(t):
     for end in kill, leave, lambda conn: conn.disconnect():
         conn, mr = read_flow(t)

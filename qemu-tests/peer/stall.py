@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""stall.py ADDRESS PORT: takes connections, answers their MPA requests, and then reads nothing until it is ended."""
+"""stall.py ADDRESS PORT: accepts connections, answers their MPA requests, and then reads nothing until it is killed."""
 
 import socket
 import sys

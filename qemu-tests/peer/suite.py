@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The conformance suite: a raw TCP peer against the device, a row at a time.
+"""The conformance suite: a raw TCP peer tests the device, row by row.
 
 suite.py run [--driver siw|c-siw] [--after RESULTS] RESULTS [ROW...]
-    Makes a veth pair with the device on one end and the peer, in a network namespace of its own, at the other, and
+    Makes a veth pair with the device on one end and the peer, in a network namespace of its own, on the other, and
     runs all rows, or those named (with * and ?). Writes a JSON line to RESULTS before and after each. --after leaves
-    out what was begun according to these results, of which a row may have killed the kernel.
+    out the rows that were begun in these results, the last of which may have crashed the kernel.
 suite.py list
 suite.py report OURS C-SIW
     Prints the table that is kept as CONFORMANCE.md."""
@@ -72,7 +72,7 @@ class Bed:
 
     @staticmethod
     def down():
-        # The module has to go although a dead row's objects may still be on their way out.
+        # The objects of a dead row may still be going away, so rmmod may have to wait.
         limit = time.monotonic() + 30
         while os.path.isdir("/sys/module/siw") and time.monotonic() < limit:
             command("rmmod", "siw", check=False)
@@ -92,8 +92,8 @@ class Bed:
 
     @staticmethod
     def left():
-        """What the kernel says of the device's objects, and how many TCP connections of its address are neither
-        listening nor over."""
+        """The kernel's summary of the device's objects, and the number of TCP connections of its address that are
+        neither listening nor over."""
         with open("/proc/net/tcp", encoding="ascii") as f:
             states = [line.split()[3] for line in f.readlines()[1:]
                       if line.split()[1].startswith(HERE4_HEX)]
@@ -110,8 +110,8 @@ class Bed:
 
 
 def objects():
-    """The kernel's summary of the device's objects, as it comes: an rdma(8) for each row would take longer than most
-    rows do."""
+    """The kernel's summary of the device's objects, as raw bytes. Running rdma(8) for each row would take longer
+    than most rows."""
     nldev_res_get = 5 << 10 | 9
     dump, done = 0x301, 3
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20) as sock:
@@ -135,7 +135,7 @@ HERE4_HEX = "".join(f"{int(byte):02X}" for byte in reversed(HERE4.split(".")))
 
 
 class Bystander:
-    """A connection in a process of its own, which has nothing to do with any row and must go on working."""
+    """A connection in a process of its own, which is independent of all rows and must go on working."""
 
     def __init__(self, setup):
         ours, theirs = os.pipe(), os.pipe()
@@ -166,7 +166,7 @@ class Bystander:
         os._exit(0)
 
     def trouble(self):
-        """An echo; "" or what is wrong."""
+        """Sends an echo. Returns "", or what is wrong."""
         os.write(self.ask, b"?")
         if not select.select([self.answer], [], [], 30)[0]:
             return "the bystander does not answer"
@@ -179,7 +179,7 @@ class Bystander:
 
 
 class KernelLog:
-    """What the kernel complains of."""
+    """The complaints of the kernel."""
     BAD = re.compile(r"BUG:|WARNING:|UBSAN:|Oops|blocked for more than|refcount_t")
 
     def __init__(self):
@@ -187,7 +187,7 @@ class KernelLog:
         os.lseek(self.fd, 0, os.SEEK_END)
 
     def complaint(self):
-        """The first one since the last call, or ""."""
+        """The first complaint since the last call, or ""."""
         found = ""
         while True:
             try:
@@ -201,7 +201,7 @@ class KernelLog:
 
 
 def why(error):
-    """One line."""
+    """The error in one line."""
     text = str(error).strip() or type(error).__name__
     if not isinstance(error, AssertionError):
         text = f"{type(error).__name__}: {text}"
@@ -212,7 +212,7 @@ def why(error):
 
 
 class Running:
-    """A row in a process of its own, so that whatever it does ends with it."""
+    """A row in a process of its own, which takes all its objects along when it ends."""
 
     def __init__(self, bed, row):
         import target
@@ -352,17 +352,17 @@ def report(args):
     print(f"""<!-- SPDX-License-Identifier: GPL-2.0 -->
 # Conformance
 
-Written by `peer/suite.py`, which the case `conformance` runs: a raw TCP peer does to the device what each row says, and looks
-at what comes back on the wire, at completions, at events and at memory. After every row a bystander's connection must work
-as before, and nothing may be left behind.
+Written by `peer/suite.py`, which the case `conformance` runs. A raw TCP peer tests each row against the device, and checks the
+data on the wire, completions, events and memory. After every row a bystander's connection must work as before, and nothing
+may be left behind.
 
 | | pass | known deviation | fail | kernel crashed or hung | not applicable |
 |---|---|---|---|---|---|
 | this driver | {count(ours, 'pass')} | {count(ours, 'deviation')} | {count(ours, 'FAIL')} | {count(ours, 'crash', 'hang')} | {count(ours, 'n/a')} |
 | C siw | {count(theirs, 'pass')} | 0 | {count(theirs, 'FAIL')} | {count(theirs, 'crash', 'hang')} | {count(theirs, 'n/a')} |
 
-"MUST" and "SHOULD" are the RFC's; "own" is what this driver promises beyond it. Many rows fail on C siw for one reason: on a
-little-endian machine it swaps the halves of a Terminate's first octet (2/1/04 is 1/2/04), and it carries no headers in it.
+"MUST" and "SHOULD" are the RFC's; "own" is a promise of this driver beyond it. Many rows fail on C siw for one reason: on a
+little-endian machine it swaps the halves of a Terminate's first octet (2/1/04 is 1/2/04), and its Terminates carry no headers.
 
 | RFC section | | requirement | row | this driver | C siw |
 |---|---|---|---|---|---|""")
@@ -388,7 +388,7 @@ def main():
     sub.set_defaults(call=report)
     args = parser.parse_args()
     if getattr(args, "driver", "siw") != "siw":
-        # Its time-outs are shorter, and many rows run into this one.
+        # The time-outs of C siw are shorter, and many of its rows run into this one.
         os.environ["PATIENCE"] = "12"
     load_rows()
     args.call(args)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The device under test and a raw TCP peer of it in one process: verbs objects on the device, sockets in the peer's
-network namespace. Every wait has a bound, and running into it is an assertion that says what was waited for."""
+"""The device under test and its raw TCP peer in one process: verbs objects on the device, sockets in the peer's
+network namespace. Every wait has a time limit; exceeding it is an assertion that names what was missing."""
 
 import contextlib
 import ctypes
@@ -16,15 +16,16 @@ import verbs
 import wire
 from verbs import (LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, SIGNALED, byref, cast, check, ibv, rdma)
 
-# Seconds: longer than any time-out of the device but for an answer of the program, and TCP's own.
+# Seconds: longer than any time-out of the device, except those for an answer of the program and of
+# TCP.
 PATIENCE = int(os.environ.get("PATIENCE", 20))
 SIOCOUTQ = 0x5411  # octets not acknowledged yet
 ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
 
 
 class Setup:
-    """Where things are: the device's netdev has address `here`, in this process' namespace; the peer has `there`,
-    in the namespace at path `netns`, on netdev `far`."""
+    """The network: the device's netdev has the address `here`, in this process's namespace. The peer has `there`,
+    in the namespace at the path `netns`, on the netdev `far`."""
 
     def __init__(self, here, there, netns, far):
         self.here, self.there, self.netns, self.far = here, there, netns, far
@@ -44,7 +45,7 @@ class Setup:
 
 
 def wait_until(true, what):
-    """Looks again and again whether that is so; `what` says what was waited for."""
+    """Polls until `true()`; `what` names what is waited for."""
     limit = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < limit, f"not within {PATIENCE} s: {what}"
@@ -52,7 +53,7 @@ def wait_until(true, what):
 
 
 class Raw:
-    """The peer's end of a connection: a socket, and how FPDUs look on it in either direction."""
+    """The peer's end of a connection: a socket, and the framing of FPDUs in either direction."""
 
     def __init__(self, sock):
         self.sock = sock
@@ -70,7 +71,7 @@ class Raw:
         self.sock.sendall(data)
 
     def pull(self, timeout=PATIENCE):
-        """What has come, b"" at an orderly end, None after a reset."""
+        """The data that has arrived, b"" at an orderly end, None after a reset."""
         if self.buffer:
             data, self.buffer = self.buffer, b""
             return data
@@ -99,18 +100,18 @@ class Raw:
         return wire.Frame(head, self.exactly(length, "private data", timeout))
 
     def silent(self, seconds=0.2):
-        """Nothing comes for that long, and no end."""
+        """Neither data nor an end comes for that long."""
         ready = self.buffer or select.select([self.sock], [], [], seconds)[0]
         assert not ready, f"expected silence, got {self.pull()!r}"
 
     def end(self, timeout=PATIENCE):
-        """The device ends the connection without a word: "fin" or "rst"."""
+        """The device ends the connection without sending anything: "fin" or "rst"."""
         data = self.pull(timeout)
         assert not data, f"expected the end of the connection, got {data.hex()}"
         return "rst" if data is None else "fin"
 
     def any_end(self, timeout=PATIENCE):
-        """The same after whatever else it says, which is returned with it."""
+        """The device ends the connection, perhaps after data: (data, "fin" or "rst")."""
         said = b""
         limit = time.monotonic() + timeout
         while time.monotonic() < limit:
@@ -121,7 +122,7 @@ class Raw:
         raise AssertionError("the device does not end the connection")
 
     def until_end(self, timeout=PATIENCE):
-        """Takes all that comes up to the end of the connection; segment() then goes through it."""
+        """Reads all data up to the end of the connection; segment() then goes through it."""
         self.rx.feed(self.any_end(timeout)[0])
 
     def fin(self):
@@ -136,7 +137,7 @@ class Raw:
         self.sock.close()
 
     def until_acknowledged(self):
-        """All that was pushed has arrived at the device, so it is apart from what follows."""
+        """Waits until all that was pushed has arrived at the device, separate from what follows."""
         limit = time.monotonic() + PATIENCE
         while struct.unpack("i", fcntl.ioctl(self.sock, SIOCOUTQ, bytes(4)))[0]:
             assert time.monotonic() < limit, "the device's TCP does not acknowledge"
@@ -145,7 +146,7 @@ class Raw:
     # FPDUs
 
     def send(self, *ulpdus, **wrong):
-        """ULPDUs in FPDUs of their own, all in one piece; `wrong` as of wire.Framer.fpdu."""
+        """Sends each ULPDU in an FPDU, all in one piece; `wrong` as for wire.Framer.fpdu."""
         self.push(b"".join(self.tx.fpdu(ulpdu, **wrong) for ulpdu in ulpdus))
 
     def segment(self, timeout=PATIENCE):
@@ -229,7 +230,7 @@ class Mr:
         assert self.memory[-self.GUARD:] == guard, "bytes were placed behind the region"
 
     def untouched(self):
-        """Not one byte was placed, in the region or beside it."""
+        """No byte was placed, in the region or beside it."""
         self.intact()
         got = self.get()
         if got != bytes([self.fill]) * self.size:
@@ -270,7 +271,7 @@ class Cq:
         check(ibv.ibv_destroy_comp_channel(self.channel))
 
     def poll(self):
-        """Completions there are."""
+        """The completions in the queue."""
         found = []
         while True:
             wcs = (verbs.Wc * 16)()
@@ -436,7 +437,7 @@ class Conn:
         self.id, self.raw, self.frame = id_, raw, frame
         self.target = id_.target
         self.msn = 1  # of the next Send
-        # The names that rows use most.
+        # Shortcuts for the names that rows use most.
         for name in "post_recv post post_send post_write post_read wc modify query event disconnect".split():
             setattr(self, name, getattr(id_, name))
         for name in "send push segment message terminate no_terminate silent end any_end until_end fin reset".split():
@@ -459,7 +460,7 @@ class Conn:
 
 
 class Target:
-    """The device, opened; everything made through it is destroyed by close()."""
+    """The opened device. close() destroys everything made through it."""
 
     def __init__(self, setup):
         self.setup = setup
@@ -476,7 +477,7 @@ class Target:
         self.cq = Cq(self, 512)
 
     def close(self):
-        """In the reverse order of making."""
+        """Destroys everything, in the reverse order of making."""
         while self.closers:
             self.closers.pop()()
         check(rdma.rdma_destroy_id(self._anchor))
@@ -574,12 +575,12 @@ class Target:
         return self._listener
 
     def unlisten(self):
-        """The listener goes, with the requests that nobody took."""
+        """Destroys the listener, with the requests that nobody took."""
         self.listener.destroy()
         self._listener = None
 
     def dial(self, mss=None, source=None, rcvbuf=None):
-        """A raw connection to the listener, with that MSS, from that address of the peer's, with that room for what comes."""
+        """A raw connection to the listener, with that MSS, from that address of the peer, with that receive buffer."""
         assert self.listener
         with self.setup.inside():
             sock = socket.socket()
@@ -606,9 +607,9 @@ class Target:
     def passive(self, flags=wire.CRC | wire.ENHANCED, revision=2, data=None, ird=16, ord_=16, peer_ird=16, peer_ord=16,
                 private=b"", before_accept=None, behind=b"", raw=None, **qp):
         """A raw peer has connected to an accepting program. `flags`, `revision`, `data` (or `peer_ird`, `peer_ord`):
-        what the peer's request says; `ird`, `ord_`, `private`: what the program accepts with; `before_accept(id)`:
-        called when there is a QP, to post receives; `behind`: bytes that follow the request at once; `raw`: a connection that is there
-        already; `qp`: as of Id.make_qp."""
+        contents of the peer's request; `ird`, `ord_`, `private`: arguments of accept; `before_accept(id)`: called when
+        there is a QP, to post receives; `behind`: bytes right behind the request; `raw`: an existing connection;
+        `qp`: as for Id.make_qp."""
         raw = raw or self.dial()
         if data is None:
             data = wire.depths(peer_ird, peer_ord) if flags & wire.ENHANCED else b""
@@ -660,8 +661,8 @@ class Target:
     def active(self, flags=wire.CRC | wire.ENHANCED, revision=2, data=None, peer_ird=16, peer_ord=16, behind=b"",
                **more):
         """The other way round: a program has connected to a raw peer. `flags`, `revision`, `data` (or `peer_ird`,
-        `peer_ord`): what the peer replies; `behind`: bytes right behind the reply; the others as of calling(). If the
-        program asks for peer-to-peer mode (module parameter), the RTR is agreed to be a Write, and taken away."""
+        `peer_ord`): contents of the peer's reply; `behind`: bytes right behind the reply; the others as for calling().
+        If the program asks for peer-to-peer mode (module parameter), a Write is agreed as RTR, and consumed here."""
         id_, raw, request = self.calling(**more)
         p2p = request.enhanced and request.rtr[0]
         if data is None:

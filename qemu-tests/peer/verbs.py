@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""libibverbs and librdmacm by ctypes: as much of them as the suite needs, with every argument as the caller wants it.
-pyverbs hides the status of CM events and waits without a bound."""
+"""The parts of libibverbs and librdmacm that the suite needs, by ctypes, with every argument in the caller's hands.
+pyverbs hides the status of CM events and waits without a time limit."""
 
 import ctypes
 import errno
@@ -211,7 +211,7 @@ _declare()
 
 
 def check(result):
-    """An int that is 0, or -1 with errno, or an errno of either sign; or a pointer."""
+    """Raises OSError if a call has failed. Results are 0, or -1 with errno, or an errno of either sign, or a pointer."""
     if result is None or (not isinstance(result, int) and not result):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     if isinstance(result, int) and result and result < 4096:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What goes over an iWARP connection, built and taken apart byte by byte: MPA (RFC 5044, 6581), DDP (RFC 5041)
-and RDMAP (RFC 5040). Nothing is checked when building: any field can be given a wrong value."""
+"""The data on an iWARP connection, built and parsed byte by byte: MPA (RFC 5044, 6581), DDP (RFC 5041)
+and RDMAP (RFC 5040). Building checks nothing: any field can have a wrong value."""
 
 import struct
 
@@ -8,18 +8,18 @@ import struct
 
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
-# Control flags of the enhanced data. Mind that A and B stand before IRD, C and D before ORD.
+# Control flags of the enhanced data. A and B are in the word of IRD, C and D in that of ORD.
 A_P2P, B_SEND, C_WRITE, D_READ = 0x8000, 0x4000, 0x8000, 0x4000
 MANUAL = 0x3fff  # IRD or ORD: no negotiation
 
 
 def frame(key, flags, revision, data=b"", length=None):
-    """A start-up frame; `length` is what its header says of the private data, if not the truth."""
+    """A start-up frame; `length` is the length of the private data in its header, if not the true one."""
     return key + struct.pack(">BBH", flags, revision, len(data) if length is None else length) + data
 
 
 def depths(ird, ord_):
-    """The enhanced data: each of the two with its control flags or'ed in."""
+    """The enhanced data. Either depth may have its control flags or'ed in."""
     return struct.pack(">HH", ird, ord_)
 
 
@@ -88,14 +88,14 @@ def crc32c(data):
 # --- FPDUs (RFC 5044 4)
 
 class Framer:
-    """One direction of a stream, as its sender: makes FPDUs of ULPDUs, with CRC and markers."""
+    """The sender of one direction of a stream: makes FPDUs of ULPDUs, with CRC and markers."""
 
     def __init__(self, crc=True, markers=False):
         self.crc, self.markers = crc, markers
         self.position = 0
 
     def fpdu(self, ulpdu, length=None, pad=None, crc_xor=0, marker_xor=0):
-        """`length` for a wrong length field, `pad` for wrong pad bytes, the others for flipped bits."""
+        """The FPDU of a ULPDU. `length` sets a wrong length field, `pad` wrong pad bytes; the others flip bits."""
         body = struct.pack(">H", len(ulpdu) if length is None else length) + ulpdu
         body += bytes(-len(body) % 4) if pad is None else pad
         out = bytearray()
@@ -121,7 +121,7 @@ class WireError(Exception):
 
 
 class Deframer:
-    """One direction of a stream, as its receiver. Checks length, pad, CRC and markers."""
+    """The receiver of one direction of a stream. Checks length, pad, CRC and markers."""
 
     def __init__(self, crc=True, markers=False):
         self.crc, self.markers = crc, markers
