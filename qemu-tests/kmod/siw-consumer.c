@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A kernel consumer that does what few others do, and asserts on what it sees:
+ * A kernel consumer that does what few others do, and checks the results:
  *
  *	insmod siw-consumer.ko device=siw0 address=192.0.2.1 check=NAME
  *
- * connects the device with itself, does one check, takes all of it down again and
- * loads if that went well. If not, the log says in which line it was not as it must
- * be, and insmod fails.
+ * connects the device with itself, runs one check, and takes everything down again. The
+ * module loads if the check passes. Otherwise insmod fails, and the log names the line
+ * of the failure.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -78,10 +78,10 @@ struct end {
 	u8 *buf;
 	u64 dma;
 	struct scatterlist sg[PAGES];
-	/* Events that came, and the one at which its handler ends the identifier. */
+	/* Events so far, and the event whose handler ends the identifier. */
 	unsigned long seen;
 	int last;
-	/* It destroys the QP as well. */
+	/* The handler destroys the QP as well. */
 	bool strips;
 };
 
@@ -90,7 +90,7 @@ static struct rdma_cm_id *listener;
 static struct end client, server;
 static DECLARE_WAIT_QUEUE_HEAD(events);
 
-/* A work request and what became of it. */
+/* A work request and its result. */
 struct request {
 	struct ib_cqe cqe;
 	struct completion done;
@@ -154,7 +154,7 @@ static enum ib_qp_state state_of(struct ib_qp *qp)
 	return attr.qp_state;
 }
 
-/* The end of the connection is announced to a consumer, but the state may be first. */
+/* A consumer gets an event for the end of the connection, but the state may change first. */
 static bool fails(struct ib_qp *qp)
 {
 	unsigned long end = jiffies + PATIENCE;
@@ -293,7 +293,7 @@ static int transfer_now(struct end *e, enum ib_wr_opcode op, struct end *to)
 	return 0;
 }
 
-/* A Send of the client arrives: the server may send from then on. */
+/* A Send of the client arrives. From then on the server may send. */
 static int settle(void)
 {
 	struct request s, r;
@@ -322,7 +322,7 @@ static int furnish(struct end *e)
 	expect(e->id->device == dev);
 	e->pd = ib_alloc_pd(dev, 0);
 	expect(!IS_ERR(e->pd));
-	/* Completions come in softirq, as most have them. */
+	/* Completions come in softirq, as with most consumers. */
 	e->cq = ib_alloc_cq(dev, NULL, 3 * DEPTH, 0, IB_POLL_SOFTIRQ);
 	expect(!IS_ERR(e->cq));
 	e->mr = ib_alloc_mr(e->pd, IB_MR_TYPE_MEM_REG, PAGES);
@@ -343,7 +343,7 @@ static int furnish(struct end *e)
 	return 0;
 }
 
-/* Of both ends; the context is the end, or none for a request. */
+/* The handler of both ends. The context is the end, or NULL for a request. */
 static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	struct rdma_conn_param param = {
@@ -361,7 +361,7 @@ static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		}
 	}
 	if (ret) {
-		/* It is the core's to destroy. */
+		/* The core destroys it. */
 		e->id = NULL;
 		if (e->strips) {
 			rdma_destroy_qp(id);
@@ -378,7 +378,7 @@ static bool comes(struct end *e, enum rdma_cm_event_type type)
 	return wait_event_timeout(events, test_bit(type, &e->seen), PATIENCE);
 }
 
-/* The client gets as far as to connect to @port. */
+/* The client begins to connect to @port. */
 static int start(__be16 port)
 {
 	struct rdma_conn_param param = {
@@ -429,7 +429,7 @@ static void strip(struct end *e)
 {
 	if (e->id && !IS_ERR(e->id)) {
 		rdma_disconnect(e->id);
-		/* No event comes from then on. */
+		/* No event comes after this. */
 		rdma_destroy_id(e->id);
 	}
 	if (e->qp) {
@@ -512,7 +512,7 @@ static void map_in_handler(struct request *r)
 	r->ret = map(&client);
 }
 
-/* Takes completions where they are posted: nothing that is done behind one is done. */
+/* Takes completions in the context that posts them, so nothing after a completion has been done. */
 static void at_once(struct ib_cq *cq, void *context)
 {
 	do
@@ -551,8 +551,9 @@ static int check_flush(void)
 }
 
 /*
- * Each round reads into a region, invalidates it behind a fence, and registers it anew with another
- * key for the next: without the fence the key would go while the answer is still placed.
+ * Each round reads into a region, invalidates it behind a fence, and registers it again with
+ * another key for the next round. Without the fence the key would end while the answer is still
+ * placed.
  */
 static int check_fence(void)
 {
@@ -578,7 +579,7 @@ static int check_fence(void)
 		dw.wr.next = &iw.wr;
 		must(post(&client, &gw));
 		must(succeeded(&inv, &client, IB_WC_LOCAL_INV));
-		/* Those before it have completed. */
+		/* The requests before it have completed. */
 		expect(completion_done(&reg.done) && completion_done(&rd.done));
 		must(succeeded(&reg, &client, IB_WC_REG_MR));
 		must(succeeded(&rd, &client, IB_WC_RDMA_READ));
@@ -589,7 +590,7 @@ static int check_fence(void)
 	return 0;
 }
 
-/* What is wrong with a request that must fail: the QP ends, and so does what is behind it. */
+/* Posts a request that must fail: the QP ends, and the requests behind it are flushed. */
 static int must_fail(struct work *w, struct request *bad)
 {
 	struct request before, after, r;
@@ -646,7 +647,7 @@ static int check_reg_twice(void)
 	return must_fail(reg_mr(&w, &bad, &client, 0), &bad);
 }
 
-/* Of another protection domain. */
+/* A region of another protection domain. */
 static int check_reg_foreign(void)
 {
 	struct request bad;
@@ -700,7 +701,7 @@ static int check_inv_foreign(void)
 	return must_fail(&w, &bad);
 }
 
-/* A region has a new key: what the peer does with the old one is refused. */
+/* A region has a new key. Access by the peer with the old key is refused. */
 static int old_key(enum ib_wr_opcode op)
 {
 	struct request r, after, recv;
@@ -747,7 +748,7 @@ static int check_old_read(void)
 	return old_key(IB_WR_RDMA_READ);
 }
 
-/* The handler of a request returns an error: that is how to reject. */
+/* The handler of a request returns an error, which rejects the request. */
 static int check_end_request(void)
 {
 	server.last = RDMA_CM_EVENT_CONNECT_REQUEST;
@@ -758,7 +759,7 @@ static int check_end_request(void)
 	return 0;
 }
 
-/* As soon as it is connected: the other side is told, and the QP fails. */
+/* Ends as soon as it is connected: the other side gets an event, and the QP fails. */
 static int end_established(struct end *e, struct end *other)
 {
 	e->last = RDMA_CM_EVENT_ESTABLISHED;
@@ -782,7 +783,7 @@ static int check_end_accepted(void)
 	return end_established(&server, &client);
 }
 
-/* The QP goes with the identifier, in the handler itself. */
+/* The QP ends with the identifier, in the handler itself. */
 static int end_disconnected(struct end *e, struct end *other)
 {
 	struct request r;
@@ -809,7 +810,7 @@ static int check_end_accepted_disconnected(void)
 	return end_disconnected(&server, &client);
 }
 
-/* The connection fails, and the QP goes with the identifier, in the handler itself. */
+/* The connection fails, and the QP ends with the identifier, in the handler itself. */
 static int end_failed(__be16 port, enum rdma_cm_event_type type)
 {
 	client.last = type;
@@ -820,7 +821,7 @@ static int end_failed(__be16 port, enum rdma_cm_event_type type)
 	return 0;
 }
 
-/* A TCP socket that listens in place of a peer. */
+/* A TCP socket that listens instead of a peer. */
 static struct socket *tcp_listener(__be16 *port)
 {
 	struct sockaddr_in at = {
@@ -853,7 +854,7 @@ static int check_end_rejected(void)
 	return end_failed(port, RDMA_CM_EVENT_REJECTED);
 }
 
-/* The peer says nothing. */
+/* The peer sends nothing. */
 static int check_end_unreachable(void)
 {
 	struct socket *sock;
@@ -867,7 +868,7 @@ static int check_end_unreachable(void)
 	return rc;
 }
 
-/* The peer speaks something else. */
+/* The peer sends another protocol. */
 static int answer_wrongly(struct socket *sock)
 {
 	static char wrong[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
@@ -904,8 +905,8 @@ static int check_end_error(void)
 }
 
 /*
- * The device is removed while the last identifier on it lets go of it, and that thread loses
- * its CPU between the device and its GID (docs/upstream/0004).
+ * The device is removed while its last identifier releases it, and the releasing thread loses its
+ * CPU between the release of the device and that of its GID (docs/upstream/0004).
  */
 static struct task_struct *leaver;
 static DECLARE_COMPLETION(device_left);
@@ -918,7 +919,7 @@ static int puts_gid(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
-/* Nobody else has the CPU for as long as the removal of a device takes, and longer. */
+/* Occupies the CPU for longer than the removal of a device takes. */
 static int hog(void *unused)
 {
 	unsigned long end;
@@ -949,7 +950,7 @@ static int leave_late(void)
 	leaver = current;
 	rdma_destroy_id(client.id);
 	client.id = NULL;
-	/* It was in between all that time. */
+	/* The thread was between the two releases all that time. */
 	expect(READ_ONCE(hogged));
 	return 0;
 }
@@ -1016,7 +1017,7 @@ static int add_one(struct ib_device *one)
 	return 0;
 }
 
-/* Nobody takes the device away from a running check. */
+/* The device must not be removed under a running check. */
 static void remove_one(struct ib_device *one, void *data)
 {
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What make bench measures and perftest does not:
+ * Measurements of make bench that perftest lacks:
  *   bench serve OP ADDRESS PORT N         the other end of OP, for N queue pairs
  *   bench OP ADDRESS PORT N SIZE MS       operations (write, send or read) of SIZE over N queue
  *                                         pairs at a time, for MS milliseconds
@@ -11,8 +11,8 @@
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region
  *   bench tcp-serve PORT                  the other end of tcp
  *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
- * Figures are printed one a line, "NAME VALUE". Times that this machine's CPUs were busy count all
- * it did meanwhile, in and out of the kernel; the programs themselves sleep for completions.
+ * Figures are printed one a line, "NAME VALUE". Busy times are those of all CPUs of this machine,
+ * in and out of the kernel; the programs themselves sleep for completions.
  */
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -30,14 +30,14 @@
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 #define REGION (4 << 20)
-#define READS 32 /* at a time, of a queue pair */
+#define READS 32 /* outstanding on a queue pair */
 
 static const struct {
 	const char *name;
 	enum ibv_wr_opcode code;
 } ops[] = { { "write", IBV_WR_RDMA_WRITE }, { "send", IBV_WR_SEND }, { "read", IBV_WR_RDMA_READ } };
 
-/* What an accepting end tells a connecting one. */
+/* Private data of the accepting end. */
 struct target {
 	uint64_t address;
 	uint32_t rkey;
@@ -56,15 +56,15 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static enum ibv_wr_opcode op = IBV_WR_RDMA_WRITE;
 
-/* Operations that each of N queue pairs has posted. */
+/* Operations that each of N queue pairs keeps posted. */
 static int depth(int n)
 {
 	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
 }
 
 /*
- * Receives that an accepting end has posted to each of N queue pairs: as many small messages as TCP
- * keeps, because iWARP has no way to say "not yet".
+ * Receives that an accepting end keeps posted to each of N queue pairs: as many as TCP buffers
+ * small messages, because iWARP cannot refuse a message temporarily.
  */
 static int receives(int n)
 {
@@ -112,7 +112,7 @@ static struct rdma_cm_event *await(enum rdma_cm_event_type type)
 	struct rdma_cm_event *event;
 
 	must(rdma_get_cm_event(events, &event));
-	while (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) { /* of one that is gone */
+	while (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) { /* of an identifier that is gone */
 		must(rdma_ack_cm_event(event));
 		must(rdma_get_cm_event(events, &event));
 	}
@@ -163,13 +163,13 @@ static void post_receive(struct ibv_qp *qp, uint64_t number)
 
 static bool has_come(struct ibv_wc *wc)
 {
-	/* A receive that was flushed means that its peer has left. */
+	/* A flushed receive means that its peer has left. */
 	if (wc->status && wc->status != IBV_WC_WR_FLUSH_ERR)
 		die("receive: %s", ibv_wc_status_str(wc->status));
 	return !wc->status;
 }
 
-/* Takes what has come, until there is no more, and has the next completion be told. */
+/* Takes all completions, and asks for an event of the next one. */
 static void receive_all(struct rdma_cm_id **ids)
 {
 	struct ibv_wc wcs[16];
@@ -194,7 +194,7 @@ static void receive_all(struct rdma_cm_id **ids)
 	}
 }
 
-/* Until there is something new of the connection manager. */
+/* Serves until the next event of the connection manager. */
 static struct rdma_cm_event *serve_until_event(struct rdma_cm_id **ids)
 {
 	struct rdma_cm_event *event;
@@ -262,7 +262,8 @@ static void serve(const char *host, const char *port, int n)
 }
 
 /*
- * For N queue pairs in all, of which those that complete at OTHER, if there is such, are no part.
+ * Connects one of N queue pairs in all. A queue pair that completes at OTHER, if given, is not one
+ * of them.
  */
 static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ibv_cq *other)
 {
@@ -278,7 +279,7 @@ static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ib
 	make_qp(c->id, n, other);
 	must(rdma_connect(c->id, &param));
 	event = await(RDMA_CM_EVENT_ESTABLISHED);
-	/* The one that reads nothing tells nothing either. */
+	/* The peer that reads nothing sends no private data either. */
 	if (event->param.conn.private_data_len >= sizeof(c->to))
 		memcpy(&c->to, event->param.conn.private_data, sizeof(c->to));
 	rdma_ack_cm_event(event);
@@ -313,7 +314,7 @@ static int reap(struct conn *conns, int size, bool again)
 	return got;
 }
 
-/* At least one completion; a new operation takes the place of each, if there are to be more. */
+/* Waits for a completion or more. With AGAIN, a new operation replaces each. */
 static int next(struct conn *conns, int size, bool again)
 {
 	struct ibv_cq *of;
@@ -348,7 +349,7 @@ static void transfers(const char *host, const char *port, int n, int size, int m
 
 	must(!conns || size > REGION);
 	for (int i = 0; i < n; i++) {
-		/* What the first one needs, all share. */
+		/* Memory that the first queue pair needs is shared by all. */
 		if (i == 1)
 			memory = free_memory();
 		connect_one(&conns[i], &sa, n, NULL);
@@ -390,7 +391,7 @@ static void transfers(const char *host, const char *port, int n, int size, int m
 	}
 }
 
-/* Gigabits a second, of a queue pair that is busy. */
+/* The speed of a busy queue pair, in gigabits a second. */
 static double speed(struct conn *c, int size, int ms)
 {
 	double start;
@@ -515,7 +516,7 @@ static void tcp(const char *host, const char *port, int size, int n)
 
 		transfer(fd, buf, size, send_);
 		transfer(fd, buf, size, recv_);
-		/* One way, as perftest has it. */
+		/* One way, as in perftest. */
 		took[i] = (now() - start) * 1e6 / 2;
 	}
 	print_times(took, n);

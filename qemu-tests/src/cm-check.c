@@ -2,7 +2,7 @@
 /*
  * Checks of connection management that rdmacm-utils lack: private data of every
  * length in both directions, reject with private data, and peers that refuse, stay
- * silent or speak nonsense. Run as "cm-check server|client TEST ADDRESS".
+ * silent or send garbage. Run as "cm-check server|client TEST ADDRESS".
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -55,7 +55,7 @@ static void create_qp(struct rdma_cm_id *id)
 	must(rdma_create_qp(id, NULL, &attr));
 }
 
-/* One with a queue pair. */
+/* An identifier with a queue pair. */
 static struct rdma_cm_id *client(const char *host)
 {
 	struct rdma_cm_id *id = resolved(host);
@@ -143,7 +143,7 @@ static void private_client(const char *host)
 		}
 		if (!event || event->event != RDMA_CM_EVENT_REJECTED)
 			die("%s instead of a reject", event ? rdma_event_str(event->event) : "nothing");
-		/* C siw says -ECONNRESET, with which kernel consumers drop the data. */
+		/* C siw reports -ECONNRESET, on which kernel consumers drop the data. */
 		if (event->status != -ECONNREFUSED && !c_siw)
 			die("rejected with status %d", event->status);
 		if (!c_siw)
@@ -153,7 +153,7 @@ static void private_client(const char *host)
 	}
 }
 
-/* Nobody listens, or a TCP program does that is no RDMA peer. */
+/* Connecting fails: nobody listens, or a plain TCP program does. */
 static void connect_fails(const char *host)
 {
 	struct rdma_cm_id *id = client(host);
@@ -212,7 +212,7 @@ static bool closed(int fd, int seconds)
 	return false;
 }
 
-/* A TCP peer that takes connections: the first gets no answer, the second nonsense. */
+/* A TCP peer that accepts connections: the first gets no answer, the second garbage. */
 static void tcp_server(const char *host)
 {
 	int listen = tcp(host, true);
@@ -234,7 +234,7 @@ static void tcp_client(const char *host)
 	connect_fails(host);
 }
 
-/* TCP clients of an RDMA listener: none may get as far as a request. */
+/* TCP clients of an RDMA listener: none may lead to a connection request. */
 static void intruder_server(const char *host)
 {
 	struct rdma_cm_id *id, *listen = listener(host);
@@ -268,7 +268,7 @@ static void intruder_client(const char *host)
 			die("connection %d still open", i);
 		close(fd[i]);
 	}
-	/* And the listener still works. */
+	/* The listener still works. */
 	id = client(host);
 	must(rdma_connect(id, &p));
 	swallow(RDMA_CM_EVENT_ESTABLISHED);
@@ -277,7 +277,7 @@ static void intruder_client(const char *host)
 	release(id);
 }
 
-/* The peer's process ends without a word. */
+/* The peer's process ends without disconnecting. */
 static void death_server(const char *host)
 {
 	struct rdma_cm_id *id;

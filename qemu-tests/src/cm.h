@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What programs do with rdma_cm, and the events they expect of it. */
+/* Calls of rdma_cm that test programs share, and the events that they expect. */
 #ifndef CM_H
 #define CM_H
 
@@ -16,7 +16,7 @@ static struct rdma_event_channel *channel;
 /* How long an event may take, in seconds. */
 static int patience = 60;
 
-/* The next event; NULL if there is none in that time. */
+/* The next event, or NULL if none comes in that time. */
 static struct rdma_cm_event *next(int seconds)
 {
 	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
@@ -67,7 +67,7 @@ static struct rdma_cm_id *listener(const char *host)
 	return id;
 }
 
-/* An identifier that knows the way to HOST, and has no queue pair yet. */
+/* An identifier with the route to HOST resolved, without a queue pair. */
 static struct rdma_cm_id *resolved(const char *host)
 {
 	struct rdma_addrinfo *addr = address(host, false);

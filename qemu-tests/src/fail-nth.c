@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * fail-nth N CMD...: runs CMD with its Nth allocation of memory failing in the kernel, of those
- * that the stack filter of failslab and fail_page_alloc lets fail.
+ * fail-nth N CMD...: runs CMD with its Nth memory allocation in the kernel failing. Only
+ * allocations that pass the stack filter of failslab and fail_page_alloc count.
  */
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A queue pair is connected by the process that made it, and by no other: not of
- * another user, nor of the same. Run as "foreign ADDRESS", with the address of this
- * host's device; or as "foreign ADDRESS NUMBER", for one queue pair of others.
+ * Only the process that created a queue pair may connect it: no other process may, of
+ * another user or of the same one. Run as "foreign ADDRESS", with the address of this
+ * host's device, or as "foreign ADDRESS NUMBER", for one existing queue pair.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void denied(const char *what, int rc)
 		die("%s with the queue pair of another process: %s", what, strerror(errno));
 }
 
-/* Connects, and accepts, with a queue pair that is not its own. */
+/* Tries to connect, and to accept, with a queue pair of another process. */
 static void steal(const char *host, uint32_t qpn)
 {
 	struct rdma_cm_id *id = resolved(host), *listen, *taken;
@@ -63,7 +63,7 @@ static void steal(const char *host, uint32_t qpn)
 
 	denied("connected", rdma_connect(id, &theirs));
 	listen = listener(host);
-	/* What was refused has left the identifier as it was. */
+	/* The refused call has not changed the identifier. */
 	must(rdma_connect(id, &ours));
 	event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 	taken = event->id;
@@ -88,8 +88,7 @@ static void *make_in_thread(void *arg)
 }
 
 /*
- * Tells the number of its queue pair, and later connects it, with all that others have tried
- * meanwhile.
+ * Writes the number of its queue pair, and later connects it, after others have tried.
  */
 static void own(const char *host, int tell, int go)
 {
@@ -102,7 +101,7 @@ static void own(const char *host, int tell, int go)
 	pthread_t thread;
 	char c;
 
-	/* Of another thread, which is gone by then. */
+	/* Another thread creates it, and has ended by then. */
 	must(pthread_create(&thread, NULL, make_in_thread, &making));
 	must(pthread_join(thread, NULL));
 	must(write(tell, &making.qp->qp_num, sizeof(uint32_t)) != sizeof(uint32_t));
@@ -118,7 +117,7 @@ static void own(const char *host, int tell, int go)
 	must(rdma_ack_cm_event(event));
 	p = with(make_qp(id)->qp_num);
 	must(rdma_accept(taken, &p));
-	/* Of both ends. */
+	/* One event for each end. */
 	swallow(RDMA_CM_EVENT_ESTABLISHED);
 	swallow(RDMA_CM_EVENT_ESTABLISHED);
 	must(rdma_destroy_id(listen));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * "hoard N": makes N queue pairs of the greatest size, fewer if there is no memory
- * for more; prints how many there are, and waits for the end of its input.
+ * "hoard N": makes N queue pairs of the largest size, or fewer if memory runs out.
+ * Prints their number, and waits for the end of its input.
  */
 #include <unistd.h>
 

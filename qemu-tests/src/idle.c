@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Many connections that do nothing. "idle server ADDRESS N" and "idle client ADDRESS N" make N of
- * them, over each of which either end sends its number once. Then they say "up" and wait to be
+ * Many idle connections. "idle server ADDRESS N" and "idle client ADDRESS N" make N of them. Either
+ * end sends the number of the connection over it once. Then the programs print "up" and wait to be
  * killed.
  */
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 #include "must.h"
 
 #define PORT 7475
-/* Connections that are being made at a time. */
+/* Connections that are made at the same time. */
 #define WINDOW 4
 
 struct end {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Many threads on many queue pairs. "lanes server ADDRESS [qps=N]" lends memory; "lanes client
- * ADDRESS [KEY=VALUE...]" has every thread WRITE random data into its own part of it, READ it back
- * and compare, for so many rounds or seconds. At the end it says what each queue pair moved, and
- * how fair that was (Jain's index).
+ * Many threads on many queue pairs. "lanes server ADDRESS [qps=N]" lends memory. In "lanes client
+ * ADDRESS [KEY=VALUE...]" every thread WRITEs random data into its own part of it, READs it back
+ * and compares, for a number of rounds or seconds. At the end the client prints how much each queue
+ * pair moved, and how fair that was (Jain's index).
  *   qps=N        queue pairs (1)
- *   threads=N    that post to each of them (1)
- *   size=N,N...  of a WRITE; queue pairs take them in turns (65536)
- *   depth=N      WRITEs of a thread in progress (4)
+ *   threads=N    threads that post to each of them (1)
+ *   size=N,N...  sizes of WRITEs; queue pairs take them in turn (65536)
+ *   depth=N      WRITEs of each thread in progress (4)
  *   read=0       WRITEs only, nothing is compared
- *   rounds=N     WRITEs of a thread; 0: until the time is over (100)
+ *   rounds=N     WRITEs of each thread; 0: until the time is over (100)
  *   seconds=N    with rounds=0 (5)
- *   stalled=PORT connect one more queue pair to that port, where somebody takes part in nothing but
- *                the handshake, and fill it before the others begin. Nothing of it may complete or
- *                fail meanwhile.
- *   turns=N      so many WRITEs of each queue pair, without comparing and threads: whether they
- *                take turns
- *   users=2      the first queue pair is one user's, all others are another one's (1)
+ *   stalled=PORT connect one more queue pair to that port, where the peer only does the handshake,
+ *                and fill it before the others begin. None of its work requests may complete or
+ *                fail while the others run.
+ *   turns=N      N WRITEs of each queue pair, without comparing and threads: tests whether queue
+ *                pairs take turns
+ *   users=2      the first queue pair belongs to one user, all others to another one (1)
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -83,7 +83,7 @@ static int n_sizes = 1;
 static struct lane lanes[MAX_QPS + 1];
 static struct rdma_event_channel *channel;
 static atomic_bool stop;
-/* With turns: of all queue pairs, so that their completions are in one order. */
+/* With turns: the CQ of all queue pairs, which gives their completions one order. */
 static struct ibv_cq *common;
 
 static void parse(int argc, char **argv)
@@ -145,7 +145,9 @@ struct order {
 	struct ibv_qp_init_attr *attr;
 };
 
-/* A thread of its own: rdma_cm takes nothing more from one that has once been another user. */
+/*
+ * Runs in a thread of its own, because rdma_cm takes no more calls from one that was another user.
+ */
 static void *as_user(void *arg)
 {
 	struct order *o = arg;
@@ -155,7 +157,7 @@ static void *as_user(void *arg)
 	return NULL;
 }
 
-/* As rdma_create_qp. */
+/* Does the work of rdma_create_qp. */
 static void make_qp_of_user(struct order *o)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
@@ -209,7 +211,7 @@ static size_t room(void)
 	return most;
 }
 
-/* What all threads write to, or read into. */
+/* The memory that all threads write to, or read into. */
 static size_t area(void)
 {
 	return n_threads * depth * room();
@@ -379,7 +381,7 @@ static void start(struct lane *l)
 	}
 }
 
-/* Posts until the queue is full. Returns how many fitted: posting waits for nobody. */
+/* Posts until the queue is full, and returns the number posted. Posting never blocks. */
 static int fill(struct lane *l)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)l->memory, .length = room(), .lkey = l->mr->lkey };
@@ -402,10 +404,10 @@ static void schedule(int policy, int priority)
 }
 
 /*
- * Nobody else, and no datamover, gets this CPU before all is posted: by the first queue pair, which
- * would be alone with less, and every other one with one doorbell, by the rest with one for each
- * WRITE. So all have something to send until the first one is through, however fast the machine is;
- * and the order of completions tells who was how far ahead of whom.
+ * No other thread, and no datamover, gets this CPU before everything is posted. The first queue
+ * pair and every second one post with one doorbell, the others with a doorbell for each WRITE. So
+ * all have something to send until the first one is done, on a machine of any speed, and the order
+ * of completions shows how far one queue pair was ahead of another.
  */
 static void take_turns(void)
 {
@@ -466,7 +468,7 @@ static void take_turns(void)
 	printf("when the first queue pair was through, %d of the others had completed\n", others);
 }
 
-/* What the driver says of a queue pair. */
+/* The line of a queue pair in the driver's debugfs file. */
 static void state_of(uint32_t qpn, char line[256])
 {
 	char path[128];
@@ -484,7 +486,7 @@ static void state_of(uint32_t qpn, char line[256])
 	die("no queue pair %u", qpn);
 }
 
-/* Until it waits for space, and has sent nothing for a second. */
+/* Waits until it waits for send space, and has sent nothing for a second. */
 static void settle(uint32_t qpn, char line[256])
 {
 	char last[256] = "";
@@ -499,7 +501,7 @@ static void settle(uint32_t qpn, char line[256])
 	die("the stalled one does not come to rest: %s", line);
 }
 
-/* All is done, so the driver must be at rest: it may only be about to leave. */
+/* Everything is done, so the driver must be idle, or about to be. */
 static void at_rest(struct lane *l)
 {
 	char line[256];
@@ -526,7 +528,7 @@ static void run(const struct sockaddr_in *addr)
 		join(dead, addr, stalled);
 		posted = fill(dead);
 		settle(dead->id->qp->qp_num, line);
-		/* What fitted into TCP's buffers. */
+		/* These fitted into TCP's buffers. */
 		while ((n = ibv_poll_cq(dead->cq, 1, &wc)) > 0) {
 			if (wc.status != IBV_WC_SUCCESS)
 				die("the stalled one: %s", ibv_wc_status_str(wc.status));

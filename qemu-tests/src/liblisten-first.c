@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For LD_PRELOAD: qperf's server tells its client the port before it listens there, and the client
- * fails if it is the quicker of the two. Here the server listens as soon as it has the port.
+ * For LD_PRELOAD: qperf's server sends the port to its client before it listens there, and a client
+ * that is faster fails. With this library the server listens as soon as it has the port.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For LD_PRELOAD: perftest with -R makes a second connection, at once, while the
- * server may not have got so far as to listen for it: it is then refused, and the
- * program fails. Here the server's second rdma_listen() sends the event that READY
- * names to the other guest, and the client's second rdma_connect() awaits it.
+ * For LD_PRELOAD: perftest with -R makes a second connection at once. If the server
+ * does not listen for it yet, it is refused, and the program fails. With this library
+ * the server's second rdma_listen() signals the event READY to the other guest, and
+ * the client's second rdma_connect() waits for it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

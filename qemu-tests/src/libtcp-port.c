@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For LD_PRELOAD: moves a program's own TCP sockets one port up. cmtime opens one
- * on the very port that it also listens at with rdma_cm; on iWARP that is TCP, too.
+ * For LD_PRELOAD: moves a program's own TCP sockets one port up. cmtime opens one on
+ * the same port at which it listens with rdma_cm, and on iWARP that is TCP, too.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

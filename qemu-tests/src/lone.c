@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Large Writes that come alone, on a connection that goes both ways otherwise:
+ * Lone large Writes, on a connection with other traffic in both directions:
  *   lone server ADDRESS PORT SIZE          echoes Sends, and lends memory
  *   lone client ADDRESS PORT SIZE N        N times: a few Sends and their echoes, then a Write of
  *                                          up to SIZE; prints the times from its post to its
  *                                          completion, in microseconds
- * The sizes vary, so that some Writes end with a segment that comes alone.
+ * The sizes vary, so that some Writes end with a single unacknowledged segment.
  */
 #include <stdint.h>
 

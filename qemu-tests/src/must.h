@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How a test program ends that finds something not as it must be. */
+/* How a test program ends when a check fails. */
 #ifndef MUST_H
 #define MUST_H
 
@@ -14,7 +14,7 @@
 
 #define give_up(status, ...)                                             \
 	do {                                                             \
-		flockfile(stderr); /* of several threads that fail, one tells */ \
+		flockfile(stderr); /* one failing thread prints */       \
 		fprintf(stderr, "%s:%d: ", __func__, __LINE__);          \
 		fprintf(stderr, __VA_ARGS__);                            \
 		fprintf(stderr, "\n");                                   \
@@ -22,7 +22,7 @@
 	} while (0)
 #define die(...) give_up(DIE_STATUS, __VA_ARGS__)
 
-/* WHAT gives 0, as calls that succeed do. */
+/* Fails unless the call WHAT returns 0. */
 #define must(what)                                                       \
 	do {                                                             \
 		int rc_ = (what);                                        \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks of queue pairs that are connected without a connection manager, by modify_qp
- * alone. Both ends are in this process. Run as "pair-check DEVICE GID-INDEX [TEST]".
+ * Checks of queue pairs that connect without a connection manager, by modify_qp alone.
+ * Both ends are in this process. Run as "pair-check DEVICE GID-INDEX [TEST]".
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -27,7 +27,7 @@ static struct ibv_pd *pd;
 static union ibv_gid gid;
 static int gid_index;
 
-/* One queue pair, and what its program tells the other one's. */
+/* One queue pair, and the data that its program gives to the other one. */
 struct end {
 	struct ibv_cq *scq, *rcq;
 	struct ibv_qp *qp;
@@ -153,7 +153,7 @@ static void both_to_rts(struct end *a, struct end *b)
 	must(to_rts(b));
 }
 
-/* Either end first, by whatever time; what is posted before the other end is there waits. */
+/* Either end comes first, by any time. Work requests posted before the other end comes wait. */
 static void test_order(void)
 {
 	/* a: RTR, RTS; b: RTR, RTS; p and q: a and b post a send; w: a while passes */
@@ -189,7 +189,7 @@ static void test_order(void)
 		}
 }
 
-/* A target of Writes and Reads need not leave RTR. */
+/* The target of Writes and Reads may stay in RTR. */
 static void test_target(void)
 {
 	for (int swap = 0; swap < 2; swap++) {
@@ -234,8 +234,7 @@ static void allow(struct end *e, int flags)
 }
 
 /*
- * What the access flags of a queue pair do not allow, its peer cannot do, whatever the region
- * allows.
+ * A peer cannot do what the access flags of a queue pair forbid, even if the region allows it.
  */
 static void test_rights(void)
 {
@@ -307,7 +306,7 @@ static void test_query(void)
 	unmake(&b);
 }
 
-/* Nobody there, or another one than was named: the first work request says so. libsiw has no
+/* The peer is missing, or not the named one: the first work request reports it. libsiw has no
  * code for "retries exceeded". */
 static void test_wrong(void)
 {
@@ -322,9 +321,9 @@ static void test_wrong(void)
 		back = a->qp->qp_num;
 		psn = a->psn;
 		switch (i / 2) {
-		case 0: there ^= 0x800000; break; /* nobody has it */
-		case 1: back ^= 0x800000; break; /* it waits for another one */
-		case 2: psn ^= 1; break; /* of the same number, but not of this time */
+		case 0: there ^= 0x800000; break; /* no queue pair has this number */
+		case 1: back ^= 0x800000; break; /* it waits for another peer */
+		case 2: psn ^= 1; break; /* this number, but an earlier queue pair */
 		case 3: break; /* it never gets to RTR */
 		}
 		must(to_rtr(a, there, b->psn));
@@ -349,7 +348,7 @@ static void test_wrong(void)
 		unmake(&ends[i / 2][i & 1]);
 }
 
-/* What cannot be: refused at once. */
+/* Invalid requests are refused at once. */
 static void test_invalid(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .dest_qp_num = 2, .ah_attr = { .dlid = 1, .port_num = 1 } };
@@ -370,7 +369,7 @@ static void test_invalid(void)
 	unmake(&b);
 }
 
-/* The end of a wait, by all ways there are, at all times of it. */
+/* The end of a wait, in every way, at every stage. */
 static void test_ends(void)
 {
 	static const enum ibv_qp_state ways[] = { IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_SQD, IBV_QPS_UNKNOWN };
@@ -387,7 +386,7 @@ static void test_ends(void)
 				post_recv(a, 1);
 				post(a, IBV_WR_SEND, 2, NULL);
 			}
-			/* It has begun to look for the other one, or it has not. */
+			/* With and without time to begin the search for the peer. */
 			if (when & 4)
 				usleep(100000);
 			switch (ways[way]) {
@@ -414,7 +413,7 @@ static void test_ends(void)
 		}
 }
 
-/* As in InfiniBand, nobody hears of a peer that has gone before he sends it something. */
+/* As in InfiniBand, a program hears that its peer is gone only when it sends something. */
 static void test_gone(void)
 {
 	struct end a, b;
@@ -439,7 +438,7 @@ static void test_gone(void)
 enum answer { ACCEPTED, REJECTED, RESET };
 enum { PRIVILEGED, ANY_PORT, FROM_LOOPBACK };
 
-/* A connection to who waits for its peer. */
+/* A connection to an end that waits for its peer. */
 static int call(int from)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) }, source = { .sin_family = AF_INET };
@@ -452,7 +451,7 @@ static int call(int from)
 		must((fd = socket(AF_INET, SOCK_STREAM, 0)) < 0);
 		if (from != ANY_PORT)
 			must(bindresvport(fd, &source));
-		/* Who is refused can be so before connect() returns. */
+		/* A refusal may arrive before connect() returns. */
 		if (!connect(fd, (void *)&to, sizeof(to)) || errno == ECONNRESET)
 			return fd;
 		/* Nobody listens yet, or the port was used a moment ago. */
@@ -463,13 +462,13 @@ static int call(int from)
 	}
 }
 
-/* What becomes of a request. */
+/* The answer to a request. */
 static enum answer ask(int fd, const void *data, size_t len)
 {
 	char answer[64];
 	ssize_t n;
 
-	/* It may be refused before we speak. */
+	/* The connection may be refused before the request is sent. */
 	n = send(fd, data, len, MSG_NOSIGNAL);
 	expect(n == (ssize_t)len || (n < 0 && (errno == ECONNRESET || errno == EPIPE)));
 	n = read(fd, answer, sizeof(answer));
@@ -480,7 +479,7 @@ static enum answer ask(int fd, const void *data, size_t len)
 	return answer[16] & 0x20 ? REJECTED : ACCEPTED;
 }
 
-/* The request that B would make of A, with one word of its hello changed. */
+/* The request that B would send to A, with one word of its hello changed. */
 struct request {
 	unsigned char frame[20 + 4 + 32];
 };
@@ -511,7 +510,7 @@ static uint64_t refused(void)
 	uint64_t value;
 	FILE *rdma;
 
-	/* Linux knows the counters to a tenth of a second. */
+	/* Linux caches the counters for a tenth of a second. */
 	usleep(200000);
 	snprintf(line, sizeof(line), "rdma statistic show link %s/1", ibv_get_device_name(device->device));
 	must(!(rdma = popen(line, "r")));
@@ -532,7 +531,7 @@ static void test_stranger(void)
 		int word;
 		uint32_t change;
 	} wrong[] = {
-		{ 0, 1 }, /* another's private data */
+		{ 0, 1 }, /* other private data */
 		{ 1, 0x03000000 }, /* another version */
 		{ 2, 1 }, /* another queue pair */
 		{ 5, 1 }, /* a guess */
@@ -550,21 +549,21 @@ static void test_stranger(void)
 		return;
 	}
 	make_two(&one, &two);
-	/* The one with the smaller number is the one that listens. */
+	/* The end with the smaller number listens. */
 	a = one.qp->qp_num < two.qp->qp_num ? &one : &two;
 	b = a == &one ? &two : &one;
 	must(to_rtr(a, b->qp->qp_num, b->psn));
 	must(to_rts(a));
 	before = refused();
 	/*
-	 * All is right, but the port is any program's, or the host not the peer's: none gets an
-	 * answer.
+	 * The request is right, but the port is not privileged, or the host is not the peer's.
+	 * There is no answer.
 	 */
 	expect(stranger(ANY_PORT, request(a, b, 0, 0)) == RESET);
 	expect(stranger(FROM_LOOPBACK, request(a, b, 0, 0)) == RESET);
 	for (unsigned int i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		expect(stranger(PRIVILEGED, request(a, b, wrong[i].word, wrong[i].change)) == REJECTED);
-	/* A second guess is refused, although it is right, if it comes within a second. */
+	/* A second guess within a second is refused, although it is right. */
 	first = call(PRIVILEGED);
 	second = call(PRIVILEGED);
 	guess = request(a, b, 4, 1);
@@ -576,7 +575,7 @@ static void test_stranger(void)
 	if (again != REJECTED) {
 		if ((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 < 1000)
 			die("a second guess is let in");
-		/* This machine was too slow, and the right one is in. */
+		/* This machine was too slow, and the right guess was admitted. */
 		unmake(&one);
 		unmake(&two);
 		test_stranger();
@@ -585,7 +584,7 @@ static void test_stranger(void)
 	before = refused() - before;
 	if (before != 4 + sizeof(wrong) / sizeof(wrong[0]))
 		die("%lu refused", before);
-	/* The peer, which is late, is let in nevertheless. */
+	/* The true peer, which is late, is admitted. */
 	must(to_rtr(b, a->qp->qp_num, a->psn));
 	must(to_rts(b));
 	send_one(a, b);
@@ -606,7 +605,7 @@ static void set_pairs(const char *value)
 	must(fclose(file));
 }
 
-/* With the setting 0 nobody listens, and nobody waits. */
+/* With the setting 0 no listener and no wait exists. */
 static void test_off(void)
 {
 	struct end one, two, *a, *b;
@@ -638,8 +637,8 @@ static void test_off(void)
 }
 
 /*
- * How long a program takes to end that is killed with so many queue pairs, each with something the
- * peer does not take.
+ * The time that a killed program takes to end, with COUNT queue pairs that each have data the peer
+ * does not take.
  */
 static long killed_ms(int count)
 {

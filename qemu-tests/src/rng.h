@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Random numbers that a seed gives again. */
+/* Random numbers that a seed reproduces. */
 #ifndef RNG_H
 #define RNG_H
 
@@ -24,7 +24,7 @@ static inline uint64_t below(struct rng *r, uint64_t n)
 	return n ? next(r) % n : 0;
 }
 
-/* The WHICHth of the generators of a seed. */
+/* Generator number WHICH of a seed. */
 static inline struct rng rng_of(uint64_t seed, uint64_t which)
 {
 	struct rng r = { seed ^ which * 0xd6e8feb86659fd93 };

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A program that does not keep to the rules of the queues it maps. Run as
+ * A program that breaks the rules of the queues that it maps. Run as
  * "scribble ADDRESS SECONDS [SEED]", with an address of a siw device of this machine.
  *
- * Each of its processes lives many short lives: it connects two queue pairs of its own
- * with each other, lets valid traffic run over them, and has threads write into all
- * rings meanwhile (send, receive, shared receive, completion), ring bells at random, map
- * and unmap the rings in all ways, and fork with them. The queue pairs are destroyed
- * under that. The kernel must refuse what is wrong and survive; memory that the
- * connections have no right to must not have changed, nor be found in memory they have.
+ * Each of its processes has many short lives. It connects two queue pairs of its own
+ * with each other and runs valid traffic over them. Meanwhile threads write into all
+ * rings (send, receive, shared receive, completion), ring doorbells at random, map and
+ * unmap the rings in all ways, and fork with them. The queue pairs are destroyed during
+ * that. The kernel must refuse what is wrong and survive. Memory that the connections
+ * have no right to must not change, nor must its contents turn up in their memory.
  *
- * The seed gives the same decisions again, but the threads meet as the machine has it.
+ * The seed reproduces the decisions, but not the timing of the threads.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -39,7 +39,7 @@
 #define PAGE 4096ul
 #define ARENA (64 * PAGE)
 #define MAX_RINGS 16
-/* What may not be read, and what may not be written; neither is found by chance. */
+/* Contents of memory that may not be read, and of memory that may not be written. */
 #define SECRET 0x5ec7e75ec7e75ec7ull
 #define SEALED 0x5ea1ed5ea1ed5ea1ull
 
@@ -47,7 +47,7 @@ static const char *address;
 static uint64_t seed;
 static double deadline;
 
-/* What all processes have done. */
+/* The counts of all processes. */
 static struct tally {
 	atomic_ulong lives, connected, posted, good, failed, scribbles, bells, commands, maps, refused, forks;
 } *tally;
@@ -62,7 +62,7 @@ struct ring {
 	size_t len, stride;
 	off_t key;
 	uint32_t mask;
-	uint32_t next; /* of the one who plays by the rules */
+	uint32_t next; /* of the thread that keeps the rules */
 };
 
 static struct {
@@ -72,7 +72,7 @@ static struct {
 } mapped[8];
 static int num_mapped;
 
-/* Takes the place of the C library's, so that we see what the provider maps. */
+/* Replaces the C library's mmap, to see what the provider maps. */
 void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	void *at = (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, offset);
@@ -112,7 +112,7 @@ struct end {
 	char *arena;
 	int fd;
 	uint32_t qp_handle;
-	atomic_int credits; /* receives that nothing was sent for */
+	atomic_int credits; /* receives without a Send */
 };
 
 static struct life {
@@ -120,18 +120,18 @@ static struct life {
 	struct rdma_event_channel *ec[2];
 	struct rdma_cm_id *listener;
 	struct ibv_pd *foreign_pd;
-	struct ibv_mr *foreign, *sealed; /* of another protection domain; of the first end's, but not writable */
+	struct ibv_mr *foreign, *sealed; /* of another protection domain; the first end's, but not writable */
 	uint64_t *foreign_at, *sealed_at;
 	struct ring ring[MAX_RINGS];
 	int rings;
-	bool wild; /* mostly wrong, or mostly at the wrong time */
+	bool wild; /* mostly wrong contents, or mostly wrong timing */
 	atomic_bool scribbling, over;
 	uint64_t seed;
 } life;
 
 /*
- * An object that a command is about cannot be destroyed: held by commands, taken for good before
- * the end.
+ * An object must not be destroyed during a command about it. Commands hold this lock for reading;
+ * it is taken for writing before the end.
  */
 static pthread_rwlock_t commands = PTHREAD_RWLOCK_INITIALIZER;
 
@@ -188,7 +188,7 @@ static void furnish(struct rng *r, int which, struct rdma_cm_id *id)
 	};
 
 	memset(e, 0, sizeof(*e));
-	/* The other end's rings are in the other half. */
+	/* The rings of the other end are in the other half. */
 	life.rings = which * MAX_RINGS / 2;
 	num_mapped = 0;
 	e->id = id;
@@ -243,7 +243,7 @@ static void check(void)
 	}
 }
 
-/* ---- playing by the rules ---- */
+/* ---- valid requests ---- */
 
 static void bell(int which)
 {
@@ -271,7 +271,7 @@ static void sensible_sges(struct rng *r, struct siw_sge *sge, int n, int which)
 	}
 }
 
-/* Memory that this end has no right to use, or not so, with the key for it. */
+/* Memory that this end has no right to use, or not in this way, with its key. */
 static bool steal(struct rng *r, __u64 *addr, __u32 *key)
 {
 	bool sealed = below(r, 2);
@@ -283,7 +283,7 @@ static bool steal(struct rng *r, __u64 *addr, __u32 *key)
 	return true;
 }
 
-/* An element as it should be, or nearly so, but its flags, which are returned. */
+/* A valid or nearly valid element, without its flags, which are returned. */
 static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 {
 	static const uint8_t ops[] = { SIW_OP_SEND, SIW_OP_SEND, SIW_OP_WRITE, SIW_OP_WRITE, SIW_OP_READ };
@@ -310,7 +310,7 @@ static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 	} else {
 		sqe->num_sge = sqe->opcode == SIW_OP_READ ? 1 : below(r, 7);
 		sensible_sges(r, sqe->sge, sqe->num_sge, which);
-		/* Receives are of that size in all. */
+		/* Receives have this total size. */
 		if (sqe->opcode == SIW_OP_SEND)
 			for (int i = 0; i < sqe->num_sge; i++)
 				sqe->sge[i].length %= 300;
@@ -404,9 +404,9 @@ static void *traffic_thread(void *arg)
 	return NULL;
 }
 
-/* ---- not playing by the rules ---- */
+/* ---- invalid requests ---- */
 
-/* Whether what is written may be wrong; else it makes sense, but comes at the wrong time. */
+/* Whether wrong contents are written; otherwise valid contents come at the wrong time. */
 static bool harmful(struct rng *r)
 {
 	return life.wild || below(r, 50) == 0;
@@ -451,7 +451,7 @@ static void scribble_wqe(struct rng *r, struct ring *ring, char *at)
 {
 	int which = ring >= &life.ring[MAX_RINGS / 2];
 	struct end *e = &life.end[which], *peer = &life.end[!which];
-	struct siw_sqe *sqe = (void *)at; /* A receive's is the same but for what it has not. */
+	struct siw_sqe *sqe = (void *)at; /* Receives have a subset of these fields. */
 	struct siw_sge *sge = &sqe->sge[below(r, 6)];
 	bool harm = harmful(r);
 
@@ -516,7 +516,7 @@ static void scribble_cqe(struct rng *r, struct ring *ring, char *at)
 		ctrl->pad = next(r);
 		break;
 	default:
-		/* Not the flags. */
+		/* Without HARM the flags are left alone. */
 		at[harm ? below(r, ring->stride) : 9 + below(r, ring->stride - 9)] = next(r);
 	}
 }
@@ -553,7 +553,7 @@ static void *scribble_thread(void *arg)
 	return NULL;
 }
 
-/* A command with what happens to be in it. */
+/* A command with random contents. */
 static void command(struct rng *r, int which)
 {
 	struct end *e = &life.end[which];
@@ -597,7 +597,7 @@ static void *bell_thread(void *arg)
 	return NULL;
 }
 
-/* Maps what must be refused. */
+/* Tries mappings that must be refused. */
 static void map_wrongly(struct rng *r, struct ring *ring, int fd)
 {
 	size_t len = ring->len, whole = whole_pages(len);
@@ -606,8 +606,8 @@ static void map_wrongly(struct rng *r, struct ring *ring, int fd)
 	void *at;
 
 	switch (below(r, 6)) {
-	case 0: key += PAGE << 20; break; /* above all */
-	case 1: key = below(r, ring->key / PAGE) / 16 * PAGE; break; /* below what is given out */
+	case 0: key += PAGE << 20; break; /* above all keys */
+	case 1: key = below(r, ring->key / PAGE) / 16 * PAGE; break; /* below all keys in use */
 	case 2: flags = MAP_PRIVATE; break;
 	case 3: len = whole + PAGE; break;
 	case 4: len = whole + (PAGE << below(r, 20)); break;
@@ -632,7 +632,7 @@ static void map_rightly(struct rng *r, struct ring *ring, int fd)
 	bool cut = false;
 
 	at = raw_map(NULL, ring->len, prots[below(r, 4)], MAP_SHARED | (below(r, 4) ? 0 : MAP_POPULATE), fd, ring->key);
-	/* Gone with the queue it was for. */
+	/* The mapping is gone with its queue. */
 	if (at == MAP_FAILED)
 		return;
 	tally->maps++;
@@ -656,7 +656,7 @@ static void map_rightly(struct rng *r, struct ring *ring, int fd)
 						    MADV_REMOVE, MADV_COLD, MADV_PAGEOUT }[below(r, 8)]);
 			break;
 		case 4:
-			/* Not a hole, which another thread could fill. */
+			/* No hole is left, because another thread could fill it. */
 			cut = true;
 			raw_map(at + (whole - PAGE), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 			break;
@@ -757,7 +757,7 @@ static bool connect_ends(struct rng *r, bool tidy)
 	must(!(life.foreign = ibv_reg_mr(life.foreign_pd, life.foreign_at, ARENA, IBV_ACCESS_LOCAL_WRITE |
 					 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
 	must(!(life.sealed = ibv_reg_mr(life.end[0].pd, life.sealed_at, ARENA, IBV_ACCESS_REMOTE_READ)));
-	/* Rubbish may be there before the connection is. */
+	/* The scribbling may begin before the connection is up. */
 	if (!tidy)
 		for (int i = 0; i < 200; i++)
 			scribble_once(r);
@@ -898,7 +898,7 @@ int main(int argc, char **argv)
 		pid[started] = start(started);
 		started++;
 	}
-	/* The first of them is killed now and then. */
+	/* The first process is killed now and then. */
 	while (now() < deadline - 1) {
 		double until = now() + 0.3 + below(&r, 2000) / 1000.0;
 		int status;

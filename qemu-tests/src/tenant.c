@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Two users of one device who have nothing to do with each other:
+ * Two independent users of one device:
  *
- *   tenant own ADDRESS            has a connection with itself, says which other queue pair, region
- *                                 and address it has, and sends and checks data until its standard
- *                                 input ends
- *   tenant intrude ADDRESS KEY TO names that region (or what is near to its own ones), at TO, in
- *   all ways there are
+ *   tenant own ADDRESS            has a connection with itself, prints the number of another queue
+ *                                 pair, and the key and address of a region, and sends and checks
+ *                                 data until its standard input ends
+ *   tenant intrude ADDRESS KEY TO uses that key (and keys near its own ones), at TO, in every way
  *
- * ADDRESS is that of this host's device. Both say what they did.
+ * ADDRESS is that of this host's device. Both print what they did.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -121,7 +120,7 @@ static void own(void)
 	uint8_t round = 0;
 
 	connect_ends(&a, &b);
-	/* One that is not connected yet. */
+	/* A queue pair that is not connected yet. */
 	attr.send_cq = attr.recv_cq = a.id->send_cq;
 	waiting = ibv_create_qp(a.id->pd, &attr);
 	if (!waiting)
@@ -129,7 +128,7 @@ static void own(void)
 	printf("%u %#x %#llx\n", waiting->qp_num, b.mr->rkey, (unsigned long long)(uintptr_t)b.buf);
 	fflush(stdout);
 	do {
-		/* The second half of the region is not written to by anybody. */
+		/* Nobody writes to the second half of the region. */
 		memset(a.buf, ++round, 64);
 		if (post(&a, IBV_WR_RDMA_WRITE, a.mr->lkey, (uintptr_t)b.buf, b.mr->rkey) ||
 		    post(&a, IBV_WR_RDMA_READ, a.mr->lkey, (uintptr_t)b.buf, b.mr->rkey))
@@ -144,7 +143,7 @@ static void own(void)
 	disconnect_ends(&a, &b);
 }
 
-/* Naming that local or remote key at TO is refused, and the connection ends. */
+/* Using that local or remote key at TO is refused, and the connection ends. */
 static void refused(bool local, uint32_t key, uint64_t to)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND };
@@ -188,8 +187,8 @@ static void intrude(uint32_t theirs, uint64_t to)
 	refused(true, theirs, to);
 	refused(false, theirs, to);
 	/*
-	 * The next key of the same region, the next region, and those before; and what is never
-	 * given.
+	 * The next key of the same region, the next region, those before, and keys that are never
+	 * assigned.
 	 */
 	for (int i = 0; i < 6; i++) {
 		static const uint32_t steps[] = { 1, -1, 0x100, -0x100, 0x10000, -0x10000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How long something takes. */
+/* Measuring time. */
 #ifndef TIMES_H
 #define TIMES_H
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Seconds, from some moment on. */
+/* Seconds since an arbitrary moment. */
 static inline double now(void)
 {
 	struct timespec t;
@@ -23,7 +23,7 @@ static inline int times_by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Prints what half, and what 99 of a hundred, of the N times in TOOK do not exceed; sorts them. */
+/* Sorts the N times in TOOK, and prints their median and 99th percentile. */
 static inline void print_times(double *took, int n)
 {
 	qsort(took, n, sizeof(*took), times_by_value);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Speaks to the kernel's RDMA devices without a library, and does not mind what it says.
- * Run as "uverbs-fuzz UVERBS-DEVICE ADDRESS SECONDS [SEED]", with the device file of a
- * siw device of this machine and an address of it.
+ * Gives random commands to the kernel's RDMA devices, without a library. Run as
+ * "uverbs-fuzz UVERBS-DEVICE ADDRESS SECONDS [SEED]", with the device file of a siw
+ * device of this machine and an address of it.
  *
  * The threads of a process share open files of /dev/infiniband, and a list of the
- * objects they made there. Each goes on issuing commands about them, most of which make
- * sense: it makes and destroys objects, connects queue pairs with those of any process,
+ * objects they made there. Each thread issues commands about them, most of which are
+ * valid: it makes and destroys objects, connects queue pairs with those of any process,
  * posts and polls in mapped rings. Some commands are then spoiled: cut, extended, bits
  * flipped, other objects, bad pointers. Files are duplicated, children inherit them,
- * processes end or are killed in the middle of all. What the kernel answers does not
- * matter here; that it survives, and that nothing is left, is for the caller to see.
+ * processes end or are killed at any time. The kernel's answers do not matter here. The
+ * caller checks that the kernel survives, and that nothing is left.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -53,11 +53,11 @@ static struct sockaddr_in address;
 static uint64_t seed;
 static double deadline;
 
-/* ---- what threads share ---- */
+/* ---- shared by the threads ---- */
 
 enum kind { PD, MR, CHANNEL, CQ, QP, SRQ, ID, KINDS };
 
-/* An object. Anybody may change it, or use it after it has gone. */
+/* An object. Any thread may change it, or use it after its end. */
 struct object {
 	uint32_t handle;
 	bool there;
@@ -71,7 +71,7 @@ static struct object object[KINDS][SLOTS];
 
 static struct tally {
 	atomic_ulong processes, killed, children, commands, taken, ioctls, ioctls_taken, cm, cm_taken, made[KINDS], established, mapped, posted;
-	atomic_uint port[PORTS]; /* where somebody listens, or did */
+	atomic_uint port[PORTS]; /* ports with a listener, present or past */
 } *tally;
 
 static __thread int uverbs, cm, channel = -1;
@@ -90,7 +90,7 @@ static bool one_in(uint64_t n)
 	return !rnd(n);
 }
 
-/* An object of that kind, or anything. */
+/* An object of that kind, or any number. */
 static struct object *some(enum kind kind)
 {
 	static __thread struct object none;
@@ -112,7 +112,7 @@ static struct object *free_slot(enum kind kind)
 	return &object[kind][rnd(SLOTS)];
 }
 
-/* A number that somebody might not have thought of. */
+/* An unusual number. */
 static uint64_t odd(void)
 {
 	static const uint64_t odds[] = { 0, 1, 2, 63, 64, 65, 0x7f, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff,
@@ -121,7 +121,7 @@ static uint64_t odd(void)
 	return one_in(4) ? next(&rng) : odds[rnd(sizeof(odds) / sizeof(odds[0]))];
 }
 
-/* A size that makes sense, mostly, and does not take all the memory there is. */
+/* A size that is mostly sensible, and does not take all memory. */
 static uint32_t size(uint32_t usual)
 {
 	uint32_t n = odd();
@@ -130,8 +130,8 @@ static uint32_t size(uint32_t usual)
 }
 
 /*
- * Room for an answer, much more than it has: of a spoiled command it may be longer. What is there
- * when the command is done is copied to TO.
+ * Room for an answer, with a large reserve, because the answer to a spoiled command may be longer.
+ * When the command is done, the contents are copied to TO.
  */
 #define answer(to) room_for(to, sizeof(*(to)))
 
@@ -158,8 +158,8 @@ static void *room_for(void *to, size_t len)
 }
 
 /*
- * A pointer for an answer must stay as it is: the kernel would write the answer over who knows what
- * of this program.
+ * A pointer for an answer must not be spoiled, or the kernel would overwrite any memory of this
+ * program.
  */
 static bool is_room(uint64_t pointer)
 {
@@ -176,7 +176,7 @@ static void take_answers(void)
 	num_rooms = 0;
 }
 
-/* Such room, or a pointer to something else. */
+/* Room for an answer, or another pointer. */
 #define response(to) mostly(answer(to))
 
 static void *mostly(void *good)
@@ -189,11 +189,11 @@ static void *mostly(void *good)
 	}
 }
 
-/* ---- the commands of old ---- */
+/* ---- write() commands ---- */
 
 /*
- * REQ has LEN bytes of a command with its head, its answer RESP_LEN. True if the kernel took it and
- * the answer is to be trusted.
+ * REQ has LEN bytes of a command with its header, the answer has RESP_LEN. True if the kernel took
+ * the command and its answer is valid.
  */
 static bool command(int number, void *req, size_t len, size_t resp_len)
 {
@@ -267,7 +267,7 @@ static void alloc_pd(void)
 		made(PD, (struct object){ .handle = resp.pd_handle });
 }
 
-/* LEN bytes of memory and a fence: regions that are longer must not reach what lies behind them. */
+/* LEN bytes of memory and a guard page, so that a longer region does not reach other memory. */
 static char *fenced(size_t len)
 {
 	char *at = mmap(NULL, len + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -276,7 +276,7 @@ static char *fenced(size_t len)
 	return at;
 }
 
-/* Memory to register, no more of it than *MOST. */
+/* Memory to register, *MOST bytes at most. */
 static void *some_memory(uint64_t *most)
 {
 	static __thread char *small, *ring;
@@ -286,7 +286,7 @@ static void *some_memory(uint64_t *most)
 	case 0: return bad_page;
 	case 1: return (void *)odd();
 	case 2:
-		/* Written to when it is registered, as no one has before. */
+		/* The registration is the first to write to it. */
 		if (small)
 			munmap(small, 17 * PAGE);
 		small = fenced(16 * PAGE);
@@ -355,7 +355,7 @@ static void read_channel(void)
 {
 	char events[256];
 
-	/* A bad answer may have left one that blocks. */
+	/* After a bad answer the channel may be one that blocks. */
 	if (channel < 0 || poll(&(struct pollfd){ .fd = channel, .events = POLLIN }, 1, 0) <= 0 ||
 	    read(channel, events, rnd(sizeof(events))) < 0 || one_in(20)) {
 		close(channel);
@@ -417,7 +417,7 @@ static void modify_qp(void)
 	for (int i = 0; i < 16; i++)
 		req.cmd.dest.dgid[i] = next(&rng);
 	if (one_in(6)) {
-		/* What a program does that connects by itself. */
+		/* As a program that connects without a connection manager. */
 		req.cmd.attr_mask = one_in(2) ? 0x129181 : 0x12e01;
 		req.cmd.qp_state = one_in(2) ? 2 : 3;
 		memset(req.cmd.dest.dgid, 0, 16);
@@ -527,7 +527,7 @@ static void destroy(void)
 	}
 }
 
-/* Any command, with a head of either sort and handles for words. */
+/* Any command, with a header of either kind and handles for words. */
 static void nonsense(void)
 {
 	uint32_t req[64] = { 0 }, resp[64];
@@ -701,7 +701,7 @@ static void *map_ring(uint64_t key, size_t len)
 	void *at;
 
 	if (one_in(10)) {
-		/* As it comes; unused. */
+		/* Maps anything, and does not use it. */
 		if (one_in(2))
 			len = PAGE * (1 + rnd(64));
 		at = mmap(NULL, len, prots[rnd(3)], one_in(2) ? MAP_SHARED : MAP_PRIVATE, uverbs,
@@ -784,13 +784,13 @@ static void poll_ring(void)
 /* ---- connections ---- */
 
 /*
- * What the RDMA core takes for granted, on any iWARP device, and has no defence against:
- * - Only those destroy an identifier, or move it to another file, whom it has told of it. Until the
- *   event is read that tells of the identifier of a request the event points to it, and it does so
- *   still when the listener moves. Numbers are given again at once: whoever does one of these
- *   things takes the number from where it is kept, once.
- * - iw_cm_accept() and iw_cm_reject() are for requests. An identifier that is being connected they
- *   tell that it waits for nothing, and its destruction then runs into a BUG().
+ * Assumptions of the RDMA core, on any iWARP device, that it does not check:
+ * - A program destroys an identifier, or moves it to another file, only after it has been told of
+ *   it. The event of a connection request points to the identifier of the request until the event
+ *   is read, even when the listener moves. Numbers are reused at once. So a thread that destroys or
+ *   moves an identifier takes its number from where it is kept, once.
+ * - iw_cm_accept() and iw_cm_reject() are called for requests only. They mark an identifier that is
+ *   being connected as done, and its destruction then runs into a BUG().
  */
 static pthread_mutex_t kept = PTHREAD_MUTEX_INITIALIZER;
 
@@ -807,7 +807,7 @@ static void keep_id(struct object *to, uint32_t handle, bool requested)
 	pthread_mutex_unlock(&kept);
 }
 
-/* The number for COMMAND, if that is permitted. */
+/* The number for COMMAND, if the command is permitted. */
 static bool take_id(struct object *from, uint32_t command, uint32_t *handle)
 {
 	bool permitted = from >= object[ID] && from < object[ID] + SLOTS;
@@ -860,7 +860,7 @@ static bool cm_command(int number, void *body, size_t len, size_t resp_len)
 	return !spoiled;
 }
 
-/* If it is of a file that goes at once, nobody must keep it. */
+/* The number of an identifier in a file that is closed at once must not be kept. */
 static void create_id(bool keep)
 {
 	struct rdma_ucm_create_id_resp resp;
@@ -958,7 +958,7 @@ static void cm_step(void)
 {
 	struct object *id = some(ID);
 
-	/* One that need not wait, if there is. */
+	/* Preferably one that need not wait. */
 	for (int i = 0; i < 8 && id->stage == 4; i++)
 		id = some(ID);
 
@@ -1065,7 +1065,7 @@ static void files(void)
 		uverbs = fd;
 		break;
 	case 1:
-		/* Another context, which goes with all it has. */
+		/* Another context, which ends with all its objects. */
 		fd = uverbs;
 		uverbs = open(device, O_RDWR | O_CLOEXEC);
 		if (uverbs >= 0) {
@@ -1082,7 +1082,7 @@ static void files(void)
 		fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 		if (fd < 0)
 			break;
-		/* An identifier moves to another file, and goes with it. */
+		/* An identifier moves to another file, and ends with it. */
 		struct rdma_ucm_migrate_id {
 			uint64_t response;
 			uint32_t id, fd;
@@ -1113,7 +1113,7 @@ static void (*const actions[])(void) = {
 	files,
 };
 
-/* A child has the files, but may write no commands to them; it may be the last that has them. */
+/* A child inherits the files, but may write no commands to them. It may be their last holder. */
 static void child(void)
 {
 	pid_t pid = fork();
@@ -1141,7 +1141,7 @@ static void *work(void *arg)
 	uverbs = start->uverbs;
 	cm = start->cm;
 	for (;;) {
-		/* Of commands that were not given after all. */
+		/* Forgets the room of commands that were not given. */
 		num_rooms = 0;
 		if (rnd(200))
 			actions[rnd(sizeof(actions) / sizeof(actions[0]))]();
@@ -1171,7 +1171,7 @@ static void live(uint64_t which)
 		must(pthread_create(&thread, NULL, work, &start[i]));
 	}
 	usleep(500000 + below(&r, 8000000));
-	/* In the middle of what the threads do, but for the files, perhaps. */
+	/* At any time for the threads, but perhaps not for the files. */
 	if (below(&r, 2))
 		close(uverbs);
 	if (below(&r, 2))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Checks of the verbs that perftest and pyverbs lack: events, arming, flush, queries,
- * overrun queues, and what must not be accessed. Both ends are in this process. Run
- * as "verbs-check ADDRESS [TEST [SECONDS]]", with an address of a siw device of this machine.
+ * overrun queues, and refused access. Both ends are in this process. Run as
+ * "verbs-check ADDRESS [TEST [SECONDS]]", with an address of a siw device of this machine.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ static int seconds;
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
-	bool guest; /* the protection domain is not its own */
+	bool guest; /* the protection domain is another end's */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *scq, *rcq;
 	struct ibv_srq *srq;
@@ -40,7 +40,7 @@ struct end {
 struct shape {
 	int sends, recvs, cqe, access, srq;
 	bool sig_all, one_cq;
-	struct ibv_pd *pd; /* that of another end */
+	struct ibv_pd *pd; /* its own, or another end's */
 };
 
 static const struct shape usual = {
@@ -109,7 +109,7 @@ static void connect_pair(struct pair *p, const struct shape *sa, const struct sh
 	must(rdma_bind_addr(p->listener, addr->ai_src_addr));
 	must(rdma_listen(p->listener, 8));
 	must(rdma_create_id(p->ec[0], &id, NULL, RDMA_PS_TCP));
-	/* The port is the kernel's choice. */
+	/* The kernel chooses the port. */
 	must(rdma_resolve_addr(id, NULL, rdma_get_local_addr(p->listener), 5000));
 	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ADDR_RESOLVED));
 	must(rdma_resolve_route(id, 5000));
@@ -150,7 +150,7 @@ static void disconnect_pair(struct pair *p)
 
 	strip(&p->a);
 	strip(&p->b);
-	/* DISCONNECTED may have come to either side. */
+	/* Either side may have got DISCONNECTED. */
 	for (int i = 0; i < 2; i++) {
 		struct pollfd pfd = { .fd = p->ec[i]->fd, .events = POLLIN };
 
@@ -197,7 +197,7 @@ static bool cq_event(struct end *e, int ms)
 	return true;
 }
 
-/* Whether an asynchronous event TYPE comes within MS milliseconds; others are passed over. */
+/* Whether an asynchronous event TYPE comes within MS milliseconds. Others are ignored. */
 static bool async_event(struct ibv_context *context, enum ibv_event_type type, int ms)
 {
 	struct pollfd pfd = { .fd = context->async_fd, .events = POLLIN };
@@ -268,7 +268,7 @@ static void test_arm(void)
 	must(post(&p.a, IBV_WR_SEND, 0, 8, 0, NULL));
 	expect(cq_event(&p.b, 5000));
 	expect_wc(p.b.rcq, 3, IBV_WC_SUCCESS);
-	/* A failed completion wakes those who wait for solicited ones. */
+	/* A failed completion wakes a consumer that waits for solicited ones. */
 	must(post_recv(&p.b, 9, 0, 64));
 	must(ibv_req_notify_cq(p.b.rcq, 1));
 	to_error(&p.b);
@@ -363,7 +363,7 @@ static void test_query(void)
 	disconnect_pair(&p);
 }
 
-/* What is posted before and after the end is flushed, in order. */
+/* Work requests posted before and after the end are flushed, in order. */
 static void test_flush(void)
 {
 	struct pair p;
@@ -392,7 +392,7 @@ static void test_flush(void)
 	}
 }
 
-/* The driver's answer: libsiw does not ask. */
+/* Asks the kernel directly, because libsiw does not. */
 static struct ib_uverbs_query_srq_resp query_srq(struct ibv_srq *srq)
 {
 	struct ib_uverbs_query_srq_resp resp = {};
@@ -455,13 +455,13 @@ static void test_overrun(void)
 	expect(async_event(p.b.id->verbs, IBV_EVENT_CQ_ERR, 5000));
 	expect(becomes(&p.b, IBV_QPS_ERR));
 	expect(becomes(&p.a, IBV_QPS_ERR));
-	/* What was there before is intact. */
+	/* The existing objects are intact. */
 	for (int i = 0; i < 4; i++)
 		expect_wc(p.b.rcq, i, IBV_WC_SUCCESS);
 	disconnect_pair(&p);
 }
 
-/* A work request with memory it may not use: it fails, nothing is sent, the rest is flushed. */
+/* A work request with memory that it may not use fails. Nothing is sent, the rest is flushed. */
 static void test_local(void)
 {
 	struct ibv_wc wc;
@@ -506,7 +506,7 @@ static void test_local(void)
 	}
 }
 
-/* What a peer may not do: nothing is placed, both ends hear of it. */
+/* Forbidden access by a peer: nothing is placed, and both ends get an error. */
 static void test_remote(void)
 {
 	static const struct {
@@ -555,7 +555,7 @@ static void test_remote(void)
 	}
 }
 
-/* A region that is gone is gone: for good, and for late arrivals. */
+/* A deregistered region stays inaccessible, for late arrivals too. */
 static void test_dereg(void)
 {
 	struct ibv_mr to;
@@ -576,7 +576,7 @@ static void test_dereg(void)
 	}
 	free(seen);
 	settle(&p);
-	/* Writes may be under way when the region goes, and one comes later. */
+	/* Writes may be in flight when the region is deregistered, and one comes later. */
 	to = *p.b.mr;
 	for (int i = 0; i < 16; i++)
 		must(post(&p.a, IBV_WR_RDMA_WRITE, i, SIZE, 0, &to));
@@ -591,8 +591,8 @@ static void test_dereg(void)
 }
 
 /*
- * A region that peers write to as fast as they can: it goes when its owner says so, and not when
- * they take a rest.
+ * A region that peers write to as fast as they can: its deregistration does not wait for a pause of
+ * theirs.
  */
 static atomic_bool going;
 
@@ -600,7 +600,7 @@ struct gun {
 	pthread_t thread;
 	struct pair p;
 	struct ibv_mr to;
-	atomic_ulong hits, late; /* writes that came to pass, and since the region was to go */
+	atomic_ulong hits, late; /* Writes done: in all, and since deregistration began */
 };
 
 static void *fire(void *arg)
@@ -649,7 +649,7 @@ static void test_fire(void)
 			gun[i].hits = gun[i].late = 0;
 			must(pthread_create(&gun[i].thread, NULL, fire, &gun[i]));
 		}
-		/* All of them are at it. */
+		/* Waits until all of them write. */
 		for (int i = 0; i < GUNS; i++)
 			while (gun[i].hits < 8)
 				sched_yield();
@@ -663,7 +663,7 @@ static void test_fire(void)
 		}
 		for (int at = 0; at < SIZE; at++)
 			expect(gun[0].p.b.buf[at] == 0x55);
-		/* The first has the domain. */
+		/* The first one owns the protection domain. */
 		for (int i = GUNS - 1; i >= 0; i--)
 			disconnect_pair(&gun[i].p);
 	} while (++rounds < 10 || time(NULL) < end);
@@ -679,10 +679,10 @@ static void test_numbers(void)
 	for (int i = 0; i < 20; i++) {
 		connect_pair(&p, &usual, &usual);
 		settle(&p);
-		/* They go round, so one of twenty may be smaller. */
+		/* Numbers wrap, so one of twenty may be smaller. */
 		expect(p.a.id->qp->qp_num != before && p.b.id->qp->qp_num != p.a.id->qp->qp_num);
 		before = p.a.id->qp->qp_num;
-		/* Left unpolled, and not to turn up as another's. */
+		/* Left unpolled; must not turn up as another queue pair's. */
 		must(post(&p.a, IBV_WR_RDMA_WRITE, 99, 8, IBV_SEND_SIGNALED, p.b.mr));
 		disconnect_pair(&p);
 	}
@@ -718,7 +718,7 @@ static void test_limits(void)
 		if (qp || errno != error)
 			die("QP %d: %s", i, strerror(errno));
 	}
-	/* One may want to send only, or to receive only. */
+	/* A queue pair may be for sending only, or for receiving only. */
 	for (int i = 0; i < 2; i++) {
 		struct ibv_qp_init_attr attr = {
 			.qp_type = IBV_QPT_RC, .send_cq = p.a.scq, .recv_cq = p.a.rcq,
@@ -732,7 +732,7 @@ static void test_limits(void)
 	expect(!ibv_create_srq(p.a.pd, &srq));
 	expect(!ibv_create_cq(p.a.id->verbs, dev.max_cqe + 1, NULL, NULL, 0));
 	expect(!ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_REMOTE_WRITE));
-	/* There are no atomics to be refused later. */
+	/* The right to atomics is granted, because there are none that could use it. */
 	mr = ibv_reg_mr(p.a.pd, p.a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	expect(mr && !ibv_dereg_mr(mr));
 	expect(!ibv_reg_mr(p.a.pd, NULL, SIZE, IBV_ACCESS_LOCAL_WRITE));
@@ -740,9 +740,8 @@ static void test_limits(void)
 }
 
 /*
- * A queue that many threads post to, more than fits, while others ring its bell: it goes on,
- * completes in order, and when it is ended in the middle of that, the rest is flushed in order,
- * too.
+ * Many threads post to a queue, more than fits, while others ring its doorbell. It completes in
+ * order, and when the queue pair is ended under them, the rest is flushed in order, too.
  */
 #define ROOM 192
 struct crowd {
@@ -772,7 +771,8 @@ static void *post_crowd(void *arg)
 		if (c->posted - c->polled < c->room) {
 			int op = ops[below(&c->rng, 3)];
 			/*
-			 * The last that fits must be, or none of those before it makes room again.
+			 * The last one that fits must be signalled, or none of those before it
+			 * frees its slot.
 			 */
 			bool last = c->posted - c->polled == c->room - 1;
 			bool signalled = last || below(&c->rng, 2);
@@ -820,7 +820,7 @@ static void *ring_crowd(void *arg)
 	return NULL;
 }
 
-/* One completion, if there is one: it must be the next of those that are due. */
+/* Polls for one completion, which must be the next one that is due. */
 static bool poll_crowd(struct crowd *c)
 {
 	struct ibv_wc wc;
@@ -843,7 +843,7 @@ static bool poll_crowd(struct crowd *c)
 		die("completion %d, of %d to %d", (int)wc.wr_id, (int)c->polled, (int)c->posted);
 	for (; c->polled < wc.wr_id; c->polled++)
 		/*
-		 * What is not signalled and went well shows no sign, but all that is flushed does.
+		 * Unsignalled success gives no completion, but every flushed request gives one.
 		 */
 		if (c->flushing || c->signalled[c->polled % ROOM])
 			die("no completion %d, but %d", (int)c->polled, (int)wc.wr_id);
@@ -855,7 +855,7 @@ static bool poll_crowd(struct crowd *c)
 
 static time_t last_progress;
 
-/* Polls two queues until WHAT is so. */
+/* Polls two queues until WHAT is true. */
 #define poll_until(c, what)                                                         \
 	do {                                                                        \
 		last_progress = time(NULL);                                         \
@@ -871,8 +871,8 @@ static time_t last_progress;
 	} while (0)
 
 /*
- * Whether all that is due has completed: if the last was not signalled and went well, there is
- * nothing to wait for.
+ * Whether all completions that are due have come. If the last request was unsignalled and
+ * succeeded, there is nothing to wait for.
  */
 static bool complete(struct crowd *c)
 {
@@ -915,7 +915,7 @@ static void live_with_crowds(struct rng *r)
 	case 3: must(rdma_disconnect(p[0].b.id)); break;
 	}
 	if (how < 4) {
-		/* The other goes on as if nothing had happened. */
+		/* The other one goes on undisturbed. */
 		enough = c[1].good + below(r, 200);
 		poll_until(c, c[0].flushing && c[1].good >= enough);
 	}
@@ -934,13 +934,13 @@ static void live_with_crowds(struct rng *r)
 }
 
 /*
- * What is posted after the end is flushed, also if another thread is just sending what was posted
- * before: a consumer that waits for the last of its requests asks for no signal (ib_drain_sq()).
+ * Work requests posted after the end are flushed, even while another thread sends earlier ones. A
+ * consumer that drains its queue depends on that (ib_drain_sq()).
  */
 static void test_drain(void)
 {
 	/*
-	 * With headers less than what is encoded at once, as the driver looks for the end in
+	 * With headers less than the driver encodes at once, because it checks for the end in
 	 * between.
 	 */
 	enum { WRS = 700, LAST };

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks every byte of what the verbs move. Run as "verify server|client ADDRESS
- * [TEST]"; both sides are given the same tests, one after the other, each on
- * connections of its own. Payload is a function of a seed and the position, so that
- * either side can tell what must be in a buffer, and what must not have changed
- * around it.
+ * Checks every byte that the verbs move. Run as "verify server|client ADDRESS [TEST]".
+ * Both sides run the same tests, one after the other, each on connections of its own.
+ * Payload is a function of a seed and the position, so that either side knows what must
+ * be in a buffer, and what must not have changed around it.
  *
- * "verify server|client ADDRESS endless SECONDS" goes on until the connections end,
- * in whatever way, or the client disconnects in the midst of traffic. Then all must
- * be right that a success vouched for, and nothing may change any more. Status 0
- * says so, 1 that something is wrong, and 3 that there was no connection to begin with.
+ * "verify server|client ADDRESS endless SECONDS" goes on until the connections end, in
+ * any way, or the client disconnects during traffic. Then all successfully completed
+ * data must be right, and no memory may change any more. The exit status is 0 if so, 1
+ * if something is wrong, and 3 if there was no connection to begin with.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -24,7 +23,7 @@
 static bool server, c_siw, c_siw_peer, endless;
 static const char *host;
 
-/* What cannot be done ends an endless run with a status of its own. */
+/* A failed call ends an endless run with a status of its own. */
 #define DIE_STATUS (endless ? 3 : 1)
 #include "must.h"
 #include "times.h"
@@ -34,8 +33,8 @@ static const char *host;
 #define LANES 8
 #define ROUNDS 40
 /*
- * A round goes out when the peer's last but AHEAD came in; so at most twice that many are under
- * way.
+ * A round is sent when the peer's round AHEAD before it has arrived, so at most 2 * AHEAD are in
+ * flight.
  */
 #define AHEAD 4
 #define SLOTS (2 * AHEAD)
@@ -93,12 +92,12 @@ struct link {
 	struct ibv_comp_channel *events;
 	struct ibv_cq *cq; /* of both queues */
 	struct ibv_qp *qp;
-	struct ibv_wc kept[16]; /* of the other queue, came earlier */
+	struct ibv_wc kept[16]; /* early completions of the other queue */
 	int n_kept;
-	bool gone; /* of an endless run: the device says no */
+	bool gone; /* in an endless run: the device has refused a call */
 };
 
-/* What each side tells the other in its private data. */
+/* Private data of either side. */
 struct region {
 	uint64_t addr;
 	uint32_t rkey;
@@ -200,7 +199,7 @@ static void make_qp(struct link *l, struct rdma_cm_id *id, struct ibv_srq *srq)
 	l->qp = id->qp;
 }
 
-/* Call after receives are posted: iWARP has no retry for a message that finds none. */
+/* Call after receives are posted: iWARP does not retry a message that finds none. */
 static void join(struct link *l, const struct region *mine, struct region *theirs)
 {
 	struct rdma_conn_param p = {
@@ -221,7 +220,7 @@ static void join(struct link *l, const struct region *mine, struct region *their
 
 static void part(struct link *l)
 {
-	/* Both sides do: whichever comes first makes the other's event. */
+	/* Both sides call it. The first one causes the other's event. */
 	rdma_disconnect(l->id);
 	must(rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED)));
 }
@@ -261,7 +260,7 @@ static bool next_wc(struct link *l, struct ibv_wc *wc, int ms)
 		if (n)
 			return true;
 		must(ibv_req_notify_cq(l->cq, 0));
-		/* What came before the request made no event. */
+		/* Completions before the request caused no event. */
 		n = ibv_poll_cq(l->cq, 1, wc);
 		if (n)
 			return true;
@@ -293,7 +292,7 @@ static void want(struct ibv_wc wc, uint64_t wr_id, enum ibv_wc_status status)
 		      ibv_wc_status_str(wc.status), (unsigned long long)wr_id, ibv_wc_status_str(status));
 }
 
-/* The successful completion of that WR; one of the other queue may come before it. */
+/* Waits for the success of that WR. Completions of the other queue may come before it. */
 static void wait_for(struct link *l, uint64_t wr_id)
 {
 	for (int i = 0; i < l->n_kept; i++)
@@ -346,9 +345,9 @@ static struct ibv_send_wr send_wr(uint64_t wr_id, struct ibv_sge *sge, int n)
 /* ---- data: eight lanes, both directions at once ---- */
 
 /*
- * A round of a lane's one direction is WRITEs and READs of random shape, and a SEND
- * at its end, which the receiver takes as the sign to check what was written. Both
- * sides know all rounds of both directions: they follow from lane, side and number.
+ * A round of one direction of a lane is WRITEs and READs of random shape, and a SEND
+ * at its end, on which the receiver checks what was written. Both sides know all rounds
+ * of both directions, which follow from lane, side and number.
  */
 struct round {
 	uint32_t seed;
@@ -382,14 +381,14 @@ static struct round round_of(int lane, bool of_server, int number)
 	if (!r.read_len && (c_siw || c_siw_peer))
 		r.read = false;
 	r.read_pos = mix(seed + 4) % (SLOT_SIZE - MAX_LEN);
-	/* Fenced, the SEND carries what the READ before it brings. */
+	/* A fenced SEND carries the data of the READ before it. */
 	r.fence = r.read && !r.send_inline && seed % 2 && r.read_len;
 	if (r.fence)
 		r.send_len = r.read_len;
 	return r;
 }
 
-/* The seed of what a side offers for READs. */
+/* The seed of the data that a side offers for READs. */
 static uint32_t offer_seed(int lane, bool of_server)
 {
 	return mix(lane * 2 + of_server + 5000);
@@ -405,8 +404,8 @@ static int cut(struct ibv_sge *sge, uint32_t seed, uint8_t *buf, uint32_t len, u
 		uint32_t piece = i == n - 1 ? len - pos : mix(seed + i + 1) % (len - pos + 1);
 
 		/*
-		 * An empty piece behind others makes C siw follow a null pointer; none
-		 * at all libsiw refuses to receive into.
+		 * An empty piece behind others makes C siw follow a null pointer. libsiw
+		 * refuses a receive without pieces.
 		 */
 		if (piece || !c_siw || (i == n - 1 && !used))
 			sge[used++] = (struct ibv_sge){ .addr = (uintptr_t)buf + pos, .length = piece, .lkey = lkey };
@@ -432,7 +431,7 @@ struct lane {
 	uint64_t next_wr, signalled[1024];
 	unsigned int head, tail;
 	bool in_round;
-	/* Of an endless run: the connection has ended; the lane has, too. */
+	/* In an endless run: the connection has ended; the lane has ended, too. */
 	bool over, done;
 };
 
@@ -447,14 +446,14 @@ static uint8_t *payload(uint8_t *base, int number, uint32_t seed)
 	return slot(base, number) + GUARD + mix(seed + 8) % 63 + 1;
 }
 
-/* What lies around LEN bytes at P, before data comes. */
+/* Fills the guard around LEN bytes at P, before data comes. */
 static void guard(uint8_t *p, uint32_t len)
 {
 	fill(p - GUARD, GUARD_SEED, 0, GUARD);
 	fill(p + len, GUARD_SEED, GUARD, GUARD);
 }
 
-/* LEN bytes at P are of SEED (from POS on); what is around is as guard() left it. */
+/* Checks that LEN bytes at P are of SEED (from POS on), and that the guard is intact. */
 static void check_guarded(const uint8_t *p, uint32_t seed, uint32_t pos, uint32_t len, const char *what)
 {
 	check(p, seed, pos, len, what);
@@ -467,7 +466,7 @@ static void arm_recv(struct lane *t, int number)
 	struct round r = round_of(t->number, !server, number);
 	struct ibv_sge sge[MAX_SGE];
 	uint8_t *p = payload(t->recv, number, r.seed);
-	/* Room beyond the message, at times. */
+	/* Sometimes there is room beyond the message. */
 	uint32_t room = r.seed % 4 ? 0 : 20;
 	int n = cut(sge, r.seed + 50, p, r.send_len + room, t->recv_mr->lkey, MAX_SGE);
 
@@ -475,7 +474,7 @@ static void arm_recv(struct lane *t, int number)
 	post_recv(&t->link, RECV + number, sge, n);
 }
 
-/* The place of the write of the peer's round, which is not before this one's slot is free. */
+/* Prepares the target of the peer's WRITE of that round, which comes when this slot is free. */
 static void arm_target(struct lane *t, int number)
 {
 	struct round r = round_of(t->number, !server, number);
@@ -557,12 +556,12 @@ static void received(struct lane *t, const struct ibv_wc *wc)
 		check_guarded(payload(t->target, t->received, r.seed + 2), r.seed + 1, 0, r.write_len, "write");
 	arm_target(t, t->received + SLOTS);
 	t->received++;
-	/* One more than there are rounds, for the farewell. */
+	/* One more than the rounds, for the final SEND. */
 	if (endless || t->received + SLOTS - 1 <= ROUNDS)
 		arm_recv(t, t->received + SLOTS - 1);
 }
 
-/* The SEND of a round completed, and so all of that round. */
+/* The SEND of a round has completed, and so has the whole round. */
 static void completed(struct lane *t)
 {
 	struct round r = round_of(t->number, server, t->completed);
@@ -573,7 +572,7 @@ static void completed(struct lane *t)
 	t->completed++;
 }
 
-/* A WR of the send queue completed. What it was is known again from the rounds. */
+/* A WR of the send queue has completed. The rounds tell what it was. */
 static void sent(struct lane *t, const struct ibv_wc *wc)
 {
 	struct round r = round_of(t->number, server, t->completed);
@@ -592,8 +591,8 @@ static void sent(struct lane *t, const struct ibv_wc *wc)
 }
 
 /*
- * Not before the peer is where this one's places are free, nor before our own of this slot
- * completed: its source is still read.
+ * A round must wait until the peer has freed its slot, and until our earlier round of this slot has
+ * completed, because its source is still read.
  */
 static bool may_send(const struct lane *t)
 {
@@ -612,7 +611,7 @@ static void *run_lane(void *arg)
 			send_round(t);
 		wc = wait_wc(&t->link);
 		if (wc.wr_id == RECV + ROUNDS) {
-			/* The peer may have all of the last SEND before it completes here. */
+			/* The peer may receive the last SEND before it completes here. */
 			want(wc, RECV + ROUNDS, IBV_WC_SUCCESS);
 			farewell = true;
 		} else if (wc.wr_id >= RECV) {
@@ -621,7 +620,7 @@ static void *run_lane(void *arg)
 			sent(t, &wc);
 		}
 	}
-	/* Not to end the stream while the peer still waits for data that it reads. */
+	/* The stream must not end while the peer still waits for the data of a READ. */
 	struct ibv_send_wr bye = send_wr(0, NULL, 0);
 
 	bye.send_flags = 0;
@@ -654,7 +653,10 @@ static void connect_lanes(void)
 		make_qp(&t->link, id, NULL);
 		t->recv = block(SLOTS);
 		t->send = block(2 * SLOTS);
-		/* One region, so one key: what the peer writes to, then what it reads from. */
+		/*
+		 * One region, so one key: the target of the peer's WRITEs, then the source of its
+		 * READs.
+		 */
 		t->target = block(SLOTS + 1);
 		t->offer = t->target + (size_t)SLOTS * SLOT_SIZE;
 		t->sink = block(SLOTS);
@@ -699,9 +701,9 @@ static void data_test(void)
 /* ---- endless: the same until the connections end ---- */
 
 /*
- * The first completion with an error, and what comes behind it. Queues keep their order, and once
- * something is flushed nothing is placed any more: there is no success behind it. All that was
- * posted comes back, unless the device is gone.
+ * The first completion with an error, and those behind it. Queues keep their order. Nothing is
+ * placed after a flush, so no success follows. All posted requests complete, unless the device is
+ * gone.
  */
 static void flushed(struct lane *t, struct ibv_wc wc)
 {
@@ -724,7 +726,7 @@ static void flushed(struct lane *t, struct ibv_wc wc)
 				      (unsigned long long)t->next_wr);
 			next_send = wc.wr_id + 1;
 		}
-		/* Of the sends perhaps none was left. */
+		/* Perhaps no sends were left. */
 		while (!next_wc(&t->link, &wc, 500)) {
 			if (t->link.gone || (next_recv == RECV + t->received + SLOTS && (!next_send || next_send == t->next_wr)))
 				return;
@@ -773,7 +775,7 @@ static bool lanes_done(void)
 	return true;
 }
 
-/* Of the connections' ends; a device that goes takes completions with it. */
+/* Events about the ends of connections. A removed device takes its completions with it. */
 static void endless_event(void)
 {
 	struct rdma_cm_event *event;
@@ -818,7 +820,7 @@ static void endless_run(double seconds)
 		must(pthread_join(lanes[i].thread, NULL));
 		rounds += lanes[i].received;
 		/*
-		 * From here on at the latest nothing may be placed; the device may be gone already.
+		 * From here on nothing may be placed. The device may be gone already.
 		 */
 		rdma_destroy_qp(lanes[i].link.id);
 	}
@@ -897,7 +899,7 @@ static void send_small(struct small *s, uint64_t wr_id, uint32_t len, int flags)
 	post_send(&s->link, &wr);
 }
 
-/* The connecting side speaks first: before, MPA keeps the other one silent. */
+/* The connecting side sends first. Until then MPA keeps the other side silent. */
 static void hello(struct small *s)
 {
 	if (server) {
@@ -923,8 +925,8 @@ static void spin(struct link *l, uint64_t wr_id)
 }
 
 /*
- * The client waits for solicited events only: a plain SEND must make none, one with
- * the flag must. C siw has this wrong as the receiver.
+ * The client waits for solicited events only. A plain SEND must cause none, a solicited
+ * one must. C siw, as the receiver, gets this wrong.
  */
 static void solicited_test(void)
 {
@@ -942,7 +944,7 @@ static void solicited_test(void)
 		send_small(&s, 101, 8, IBV_SEND_SOLICITED);
 		wait_for(&s.link, 101);
 	} else {
-		/* Without wait_wc(), which asks for events of all completions. */
+		/* wait_wc() would ask for events of all completions. */
 		fd = (struct pollfd){ .fd = s.link.events->fd, .events = POLLIN };
 		must(ibv_req_notify_cq(s.link.cq, 1));
 		send_small(&s, 100, 8, 0);
@@ -972,16 +974,16 @@ static void post_keyed(struct small *s, uint64_t wr_id, enum ibv_wr_opcode opcod
 
 	wr.opcode = opcode;
 	wr.invalidate_rkey = s->theirs.rkey;
-	/* libsiw takes also the key to invalidate from here. */
+	/* libsiw takes the key to invalidate from here, too. */
 	wr.wr.rdma.rkey = s->theirs.rkey;
 	wr.wr.rdma.remote_addr = s->theirs.addr + 4096;
 	post_send(&s->link, &wr);
 }
 
 /*
- * The server asks to invalidate the client's region. A region that a program
- * registered is not for the peer to take away: the stream ends, the region stays.
- * C siw lets it go, and then a WRITE to it ends the stream.
+ * The server asks to invalidate the client's region. A peer may not invalidate a region
+ * that a program registered: the stream ends, the region stays. C siw invalidates it,
+ * and then a WRITE to it ends the stream.
  */
 static void invalidate_test(void)
 {
@@ -1005,14 +1007,14 @@ static void invalidate_test(void)
 			post_keyed(&s, 102, IBV_WR_RDMA_WRITE, 1000);
 		}
 	} else {
-		/* The message itself is placed in the region in question: before that. */
+		/* The message itself is placed in that region, before the invalidation. */
 		wc = wait_wc(&s.link);
 		want(wc, 0, lets_go ? IBV_WC_SUCCESS : wc.status);
 		if (!lets_go && wc.status == IBV_WC_SUCCESS)
 			die("a peer invalidated a user's region");
 		check(s.buf + 4096, 2, 0, 1000, "write before the invalidation");
 		if (lets_go) {
-			/* Inline: the own region is no source any more. */
+			/* Inline, because the own region is no longer valid as a source. */
 			sge = at(&s, BUF - 64, 8);
 			wr = send_wr(100, &sge, 1);
 			wr.send_flags |= IBV_SEND_INLINE;
@@ -1082,7 +1084,7 @@ static void srq_test(void)
 	close_small(&s);
 }
 
-/* After a disconnect all receives come back flushed, in order, and later WRs of both kinds, too. */
+/* After a disconnect all receives are flushed, in order, and so are later WRs of both kinds. */
 static void flush_test(void)
 {
 	struct small s = { 0 };
@@ -1099,7 +1101,7 @@ static void flush_test(void)
 	wait_for(&s.link, 100);
 	wait_for(&s.link, 0);
 	part(&s.link);
-	/* C siw takes no WRs any more, and can forget to flush those it has. */
+	/* C siw takes no more WRs, and may forget to flush those it has. */
 	if (c_siw)
 		goto out;
 	for (int i = 1; i < 20; i++)
@@ -1118,7 +1120,7 @@ out:
 	close_small(&s);
 }
 
-/* WRs behind one that fails come back in order: first successes, one error, then flushes. */
+/* WRs complete in order: successes, one error, then flushes. */
 static void collect(struct small *s, int first, int count)
 {
 	bool bad = false;
@@ -1142,7 +1144,7 @@ static void collect(struct small *s, int first, int count)
 
 enum forbidden { WRONG_KEY, BEYOND_END, BEFORE_START, WRAP, READ_WRONG_KEY, READ_BEYOND_END, NO_RECEIVE, TOO_LONG, FORBIDDEN };
 
-/* The server does what it must not: the client's memory does not change, the stream ends. */
+/* The server tries forbidden access. The client's memory does not change, and the stream ends. */
 static void forbidden(enum forbidden what)
 {
 	static const char *const names[] = { "wrong key", "write beyond end", "write before start", "write wraps",
@@ -1192,7 +1194,7 @@ static void forbidden_test(void)
 		forbidden(i);
 }
 
-/* A region goes while the peer writes to it: from when dereg returned, not a byte changes. */
+/* A region is deregistered while the peer writes to it. After that returns, no byte changes. */
 static void revoke_test(void)
 {
 	struct small s = { 0 };
@@ -1314,7 +1316,7 @@ int main(int argc, char **argv)
 		start_listening();
 	if (endless) {
 		endless_run(atof(argv[4]));
-		/* The objects go with the program, as they do with one that is killed. */
+		/* The objects end with the program, as with one that is killed. */
 		return 0;
 	}
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {

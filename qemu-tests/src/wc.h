@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What programs expect, above all of completions. A program that includes this says in WC_MS how
- * long it does.
+ * Checks that programs share, mostly of completions. A program that includes this sets the time
+ * that it waits for one in WC_MS.
  */
 #ifndef WC_H
 #define WC_H
