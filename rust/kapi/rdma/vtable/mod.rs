@@ -66,21 +66,17 @@ impl<D: Driver> Vtable<D> {
     /// Whether the provider has the operations of connections. iw_cm calls each of them for a port
     /// of iWARP, and never looks whether it is there.
     const HAS_IW: bool = {
-        let any = matches!(D::PROTOCOL, Protocol::Iwarp)
-            || D::HAS_IW_ACCEPT
-            || D::HAS_IW_CONNECT
-            || D::HAS_IW_CREATE_LISTEN
-            || D::HAS_IW_DESTROY_LISTEN
-            || D::HAS_IW_GET_QP
-            || D::HAS_IW_REJECT;
-        let all = D::HAS_IW_ACCEPT
-            && D::HAS_IW_CONNECT
-            && D::HAS_IW_CREATE_LISTEN
-            && D::HAS_IW_DESTROY_LISTEN
-            && D::HAS_IW_GET_QP
-            && D::HAS_IW_REJECT;
-        assert!(any == all, "a provider of iWARP has all operations `iw_*`");
-        all
+        let iwarp = matches!(D::PROTOCOL, Protocol::Iwarp);
+        assert!(
+            D::HAS_IW_ACCEPT == iwarp
+                && D::HAS_IW_CONNECT == iwarp
+                && D::HAS_IW_CREATE_LISTEN == iwarp
+                && D::HAS_IW_DESTROY_LISTEN == iwarp
+                && D::HAS_IW_GET_QP == iwarp
+                && D::HAS_IW_REJECT == iwarp,
+            "a provider of iWARP, and no other, has all operations `iw_*`"
+        );
+        iwarp
     };
 
     /// `owner` is set by [`Device::new`](super::device::Device::new).
