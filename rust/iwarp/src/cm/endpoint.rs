@@ -255,9 +255,7 @@ impl Endpoint {
             }
             (State::AwaitRequest, _) => Action::ReadRequest.into(),
             // The backlog was full. Whatever wakes the endpoint, the next offer is after the pause.
-            (State::Offering, Tcp::Established)
-                if self.deadline.is_some() && !self.is_late(facts) =>
-            {
+            (State::Offering, Tcp::Established) if self.deadline.is_some() && !facts.expired => {
                 Action::Wait.into()
             }
             (State::Offering, Tcp::Established) if self.paired => Action::Meet.into(),
