@@ -5,8 +5,7 @@
 //!
 //! `include/trace/siw.h` defines them, `rust/trace.c` has their code. They stand beside the layers:
 //! [`crate::kapi`] may not know one provider's events, and [`crate::driver`] may not call C. With
-//! no listener a tracepoint costs a branch that is not there, and in a kernel without tracepoints
-//! nothing.
+//! no listener a tracepoint costs a no-op, and in a kernel without tracepoints nothing.
 
 use kernel::macros::paste;
 

@@ -140,7 +140,8 @@ impl<D: Driver> Device<D> {
         data: impl PinInit<D::Data, Error>,
     ) -> Result<NewDevice<D>> {
         const { assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN) };
-        // Drivers without a number of their own share this one, and it finds any device.
+        // Drivers without a number of their own have this one, so unregistering by it would take
+        // their devices, too.
         const { assert!(D::DRIVER_ID != bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN) };
         let mut stats = KVec::with_capacity(D::COUNTERS.len(), GFP_KERNEL)?;
         for name in D::COUNTERS {
