@@ -170,12 +170,11 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Closes the socket of a QP that was connected without a connection manager. The QP stays as
-    /// it is until it has something to send, see `super::pair`.
+    /// Closes the socket of a QP that was connected without a connection manager, and is quiet now.
+    /// It stays as it is until it has something to send, see `super::pair`.
     pub(super) fn leave_alone(self: &Arc<Self>, inner: &mut Inner, end: End) {
         let Some(qp) = self.qp.as_ref() else { return };
         qp.peer_gone();
-        self.quiesce();
         self.end_socket(inner, end);
         if let End::Fin = end {
             let _ = self.sock.shutdown(Shutdown::Send);

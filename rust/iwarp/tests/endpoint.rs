@@ -498,10 +498,9 @@ impl World {
                 self.notes.ask(how);
             }
             Action::LeaveAlone(end) => {
-                assert!(self.paired && self.stream);
+                assert!(self.paired && self.stream && self.quiet);
                 self.close(end);
                 self.left = Some(end);
-                self.quiet = true;
             }
             Action::BeginTerminate | Action::PushTerminate => assert!(self.quiet),
             Action::SendFin => assert!(self.quiet || !self.stream),
@@ -1214,10 +1213,14 @@ fn ends_of_streams() {
     assert_eq!(world.notes.status(), Err(Cause::TimedOut));
 
     // A queue pair without a connection manager outlives its connection.
-    for (tcp, end) in [(Tcp::PeerClosed, End::Fin), (Tcp::Over, End::Reset)] {
+    for (tcp, how, unsent, end) in [
+        (Tcp::PeerClosed, local, false, End::Fin),
+        (Tcp::PeerClosed, local, true, End::Reset),
+        (Tcp::Over, Teardown::Abort(()), false, End::Reset),
+    ] {
         for side in [Side::Active, Side::Passive] {
             let up = World::new(side, true).after(&until_up(side, true, false));
-            let alone = up.after(&[Becomes(tcp), settled]);
+            let alone = up.after(&[Becomes(tcp), settled, quiesced(how, unsent)]);
             assert_eq!((alone.left, alone.end), (Some(end), None));
             let world = alone.after(&[Asked(Teardown::Local)]);
             assert_eq!((world.counts, world.end), (NONE, Some(End::Drained)));

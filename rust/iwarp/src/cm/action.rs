@@ -173,7 +173,7 @@ pub enum Action {
         /// To be noted.
         how: Teardown,
     },
-    /// Close the socket, in this way, and leave the QP as it is.
+    /// Close the socket, in this way, and leave the QP, which is quiet, as it is.
     LeaveAlone(End),
     /// Teardown begins: when this is done the QP neither places nor sends anything.
     Quiesce(Teardown),

@@ -75,12 +75,11 @@ impl Endpoint {
         }
         let closed = facts.tcp == Tcp::PeerClosed;
         if self.paired {
-            self.state = State::Alone;
-            let end = match closed {
-                true => End::Fin,
-                false => End::Reset,
-            };
-            return self.untimed(Action::LeaveAlone(end));
+            return Action::Quiesce(match closed {
+                true => Teardown::Local,
+                false => Teardown::Abort(()),
+            })
+            .into();
         }
         if closed {
             return Action::StreamOver {
@@ -99,6 +98,19 @@ impl Endpoint {
         }
     }
 
+    /// Closes the connection under the QP of a pair. A peer that has closed places nothing any
+    /// more, so bytes that it has not acknowledged are not left to TCP: they could leave after the
+    /// QP is flushed, or destroyed, and with what the memory of a message sent by reference has
+    /// become by then.
+    fn leave_alone<E>(&mut self, how: Teardown, unsent: bool) -> Step<E> {
+        self.state = State::Alone;
+        let end = match how {
+            Teardown::Local if !unsent => End::Fin,
+            _ => End::Reset,
+        };
+        self.untimed(Action::LeaveAlone(end))
+    }
+
     /// The QP has lost its peer. It learns of it when it has sent in vain for a while.
     pub(super) fn alone<E>(&mut self, facts: Facts) -> Step<E> {
         if facts.asked.is_some() || self.is_late(facts) {
@@ -110,7 +122,14 @@ impl Endpoint {
         }
     }
 
+    /// The QP neither places nor sends any more. `unsent` if TCP has bytes that the peer has not
+    /// acknowledged. From here on they have a bounded time to arrive, or none: when the QP is
+    /// flushed, no byte of the stream is given to IP any more.
     pub(super) fn quiesced<E>(&mut self, facts: Facts, how: Teardown, unsent: bool) -> Step<E> {
+        // Nobody has asked for the end: the peer has closed or is lost.
+        if self.paired && self.state == State::Settling && facts.asked.is_none() {
+            return self.leave_alone(how, unsent);
+        }
         match how {
             Teardown::Graceful => self.drain(facts),
             // Nothing of ours is on its way, so there is nothing to wait for.

@@ -467,10 +467,14 @@ impl End {
     }
 
     fn leave_alone(&mut self, net: &mut Net, end: SocketEnd) {
-        (self.stopped, self.stage, self.left) = (true, Stage::Closed, Some(end));
+        assert!(self.stopped);
+        (self.stage, self.left) = (Stage::Closed, Some(end));
         match end {
             SocketEnd::Reset => net.abort(self.me),
-            SocketEnd::Fin => net.shutdown(self.me),
+            SocketEnd::Fin => {
+                assert!(!net.unacked(self.me), "a FIN behind bytes on their way");
+                net.shutdown(self.me);
+            }
             SocketEnd::Drained => panic!("who has drained it?"),
         }
         if self.pair.is_some_and(|pair| pair.posts_in_vain) {
@@ -675,13 +679,13 @@ impl End {
             SocketEnd::Fin => {
                 let fin_is_out = matches!(tcp, Tcp::Closing | Tcp::FinAcked);
                 assert!(!fin_is_out, "a second FIN");
-                assert!(!net.unacked(self.me), "a FIN behind bytes on their way");
             }
             SocketEnd::Drained => {
                 let drained = matches!(tcp, Tcp::FinAcked | Tcp::Over);
                 assert!(drained || self.left.is_some(), "not drained: {tcp:?}");
             }
         }
+        assert!(!net.unacked(self.me), "bytes leave after the flush");
         self.step_qp(fsm::Event::Closed);
         self.qp = fsm::State::Error;
         let status = self.notes.status().err();
