@@ -71,9 +71,9 @@ counters! {
     PairRefused = c"pair_refused",
     /// Handshakes that timed out.
     Timeouts = c"timeouts",
-    /// Connections reset.
+    /// Connections reset after the handshake, by either end.
     Aborts = c"aborts",
-    /// Orderly closes that timed out.
+    /// Connections reset because their orderly close timed out.
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.
     Flushed = c"flushed",

@@ -614,7 +614,13 @@ impl World {
             aborts,
             drain_timeouts,
         } = self.counts;
-        assert!(timeouts <= 1 && aborts + drain_timeouts <= 1, "{self:?}");
+        assert!(timeouts <= 1, "{self:?}");
+        // Each stream that is reset, and no other.
+        assert!(aborts + drain_timeouts <= 1, "{self:?}");
+        if self.stream {
+            let reset = [self.left, self.end].contains(&Some(End::Reset));
+            assert_eq!(aborts + drain_timeouts == 1, reset, "{self:?}");
+        }
         assert_eq!(rejects == 1, cause == Some(Cause::Rejected), "{self:?}");
         if cause == Some(Cause::TimedOut) {
             assert_eq!(timeouts, 1, "{self:?}");
@@ -1086,6 +1092,13 @@ fn failures_to_connect() {
             Ok(()),
         ),
         (
+            (passive, false),
+            &refused,
+            &[Asked(Teardown::Abort(ABORT))],
+            (ABORT_COUNT, End::Reset),
+            Err(Cause::Host(ABORT)),
+        ),
+        (
             (passive, true),
             &stranger,
             &[Becomes(Tcp::PeerClosed)],
@@ -1118,6 +1131,7 @@ fn ends_of_streams() {
     let due = [Asked(Teardown::Terminate), quiesced(terminate, false)];
     let pushing = [&due[..], &[Told(Input::TerminateReady(true))]].concat();
     let terminated = [&pushing[..], &[push(Pushed::Sent), fin]].concat();
+    let give_up = Asked(Teardown::Abort(ABORT));
     let abort = quiesced(Teardown::Abort(()), true);
 
     let rows: &[(&[Happens], &[Happens], Counts, End)] = &[
@@ -1145,6 +1159,8 @@ fn ends_of_streams() {
             End::Drained,
         ),
         (&draining, &[Late], DRAIN_TIMEOUT, End::Reset),
+        (&draining, &[give_up], ABORT_COUNT, End::Reset),
+        (&brief, &[give_up], ABORT_COUNT, End::Reset),
         // The peer closes.
         (
             &[Becomes(Tcp::PeerClosed), settled],
@@ -1155,6 +1171,7 @@ fn ends_of_streams() {
         // A Terminate.
         (&terminated, &[fin_acked], NONE, End::Drained),
         (&terminated, &[Late], DRAIN_TIMEOUT, End::Reset),
+        (&terminated, &[give_up], ABORT_COUNT, End::Reset),
         (&pushing, &[push(Pushed::Lost)], ABORT_COUNT, End::Reset),
         (
             &pushing,
@@ -1182,11 +1199,18 @@ fn ends_of_streams() {
             End::Reset,
         ),
         (
-            &[Asked(Teardown::Abort(ABORT))],
-            &[abort],
+            &[Asked(Teardown::Local), Becomes(Tcp::Over)],
+            &[quiesced(local, true)],
             ABORT_COUNT,
             End::Reset,
         ),
+        (
+            &[Asked(Teardown::Local), quiesced(local, true)],
+            &[Becomes(Tcp::Over), Told(Input::FinSent(false))],
+            ABORT_COUNT,
+            End::Reset,
+        ),
+        (&[give_up], &[abort], ABORT_COUNT, End::Reset),
     ];
     for (side, paired) in KINDS {
         for (at, (before, then, counts, end)) in rows.iter().enumerate() {
@@ -1213,17 +1237,23 @@ fn ends_of_streams() {
     assert_eq!(world.notes.status(), Err(Cause::TimedOut));
 
     // A queue pair without a connection manager outlives its connection.
-    for (tcp, how, unsent, end) in [
-        (Tcp::PeerClosed, local, false, End::Fin),
-        (Tcp::PeerClosed, local, true, End::Reset),
-        (Tcp::Over, Teardown::Abort(()), false, End::Reset),
+    for (tcp, how, unsent, counts, end) in [
+        (Tcp::PeerClosed, local, false, NONE, End::Fin),
+        (Tcp::PeerClosed, local, true, ABORT_COUNT, End::Reset),
+        (
+            Tcp::Over,
+            Teardown::Abort(()),
+            false,
+            ABORT_COUNT,
+            End::Reset,
+        ),
     ] {
         for side in [Side::Active, Side::Passive] {
             let up = World::new(side, true).after(&until_up(side, true, false));
             let alone = up.after(&[Becomes(tcp), settled, quiesced(how, unsent)]);
             assert_eq!((alone.left, alone.end), (Some(end), None));
             let world = alone.after(&[Asked(Teardown::Local)]);
-            assert_eq!((world.counts, world.end), (NONE, Some(End::Drained)));
+            assert_eq!((world.counts, world.end), (counts, Some(End::Drained)));
         }
     }
 }

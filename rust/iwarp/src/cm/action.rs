@@ -86,9 +86,9 @@ pub enum Count {
     Timeout,
     /// A rejection by the peer.
     Reject,
-    /// A connection reset.
+    /// A connection reset after its handshake, by either end.
     Abort,
-    /// An orderly close that has timed out.
+    /// A connection reset because its orderly close has timed out.
     DrainTimeout,
 }
 

@@ -108,7 +108,10 @@ impl Endpoint {
             Teardown::Local if !unsent => End::Fin,
             _ => End::Reset,
         };
-        self.untimed(Action::LeaveAlone(end))
+        Step {
+            count: (end == End::Reset).then_some(Count::Abort),
+            ..self.untimed(Action::LeaveAlone(end))
+        }
     }
 
     /// The QP has lost its peer. It learns of it when it has sent in vain for a while.
@@ -158,7 +161,7 @@ impl Endpoint {
     pub(super) fn drain<E>(&mut self, facts: Facts) -> Step<E> {
         match facts.tcp.is_open() {
             true => Action::SendFin.into(),
-            false => self.finish(End::Reset),
+            false => self.reset(),
         }
     }
 
@@ -184,7 +187,7 @@ impl Endpoint {
     /// The connection has not ended yet.
     pub(super) fn drain_on<E>(&mut self, facts: Facts) -> Step<E> {
         if facts.asked == Some(Teardown::Abort(())) {
-            return self.finish(End::Reset);
+            return self.reset();
         }
         if self.is_late(facts) {
             return Step {

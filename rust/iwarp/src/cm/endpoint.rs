@@ -217,7 +217,7 @@ impl Endpoint {
                 Input::FinSent(sent),
             ) => {
                 if !sent {
-                    return self.finish(End::Reset);
+                    return self.reset();
                 }
                 let deadline = match self.hurried {
                     true => Deadline::Brief,
@@ -364,7 +364,7 @@ impl Endpoint {
         }
     }
 
-    /// Resets a connection that was up.
+    /// Resets a connection after its handshake.
     pub(super) fn reset<E>(&mut self) -> Step<E> {
         Step {
             count: Some(Count::Abort),
