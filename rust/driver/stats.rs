@@ -71,6 +71,9 @@ counters! {
     PairRefused = c"pair_refused",
     /// Handshakes that timed out.
     Timeouts = c"timeouts",
+    /// Connections closed before their request was with the consumer, because too many of a
+    /// listener were in that state.
+    Evictions = c"evictions",
     /// Connections reset after the handshake, by either end.
     Aborts = c"aborts",
     /// Connections reset because their orderly close timed out.

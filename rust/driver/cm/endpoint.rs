@@ -375,6 +375,7 @@ impl Endpoint {
         if let Some(count) = step.count {
             self.dev.stats.inc(match count {
                 Count::Timeout => Counter::Timeouts,
+                Count::Eviction => Counter::Evictions,
                 Count::Reject => Counter::Rejects,
                 Count::Abort => Counter::Aborts,
                 Count::DrainTimeout => Counter::DrainTimeouts,

@@ -291,6 +291,7 @@ fn total() {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     timeouts: u32,
+    evictions: u32,
     rejects: u32,
     aborts: u32,
     drain_timeouts: u32,
@@ -300,6 +301,7 @@ impl Counts {
     fn add(&mut self, count: Count) {
         *match count {
             Count::Timeout => &mut self.timeouts,
+            Count::Eviction => &mut self.evictions,
             Count::Reject => &mut self.rejects,
             Count::Abort => &mut self.aborts,
             Count::DrainTimeout => &mut self.drain_timeouts,
@@ -421,6 +423,7 @@ impl World {
         if let Some(count) = count {
             self.counts.add(count);
         }
+        self.evicted |= matches!(input, Input::Evict);
         match timer {
             Timer::Keep => {}
             Timer::Set(deadline) => {
@@ -610,11 +613,13 @@ impl World {
         let cause = self.notes.cause();
         let Counts {
             timeouts,
+            evictions,
             rejects,
             aborts,
             drain_timeouts,
         } = self.counts;
-        assert!(timeouts <= 1, "{self:?}");
+        assert!(timeouts + evictions <= 1, "{self:?}");
+        assert!(self.evicted || evictions == 0, "{self:?}");
         // Each stream that is reset, and no other.
         assert!(aborts + drain_timeouts <= 1, "{self:?}");
         if self.stream {
@@ -651,11 +656,7 @@ impl World {
                 if self.side == Side::Passive {
                     let inputs = [Input::Accept, Input::Reject];
                     next.extend(inputs.map(|input| self.input(input)));
-                    let evicted = Self {
-                        refused: 0,
-                        evicted: true,
-                        ..self
-                    };
+                    let evicted = Self { refused: 0, ..self };
                     next.push(evicted.input(Input::Evict));
                 }
             }
@@ -890,12 +891,17 @@ impl World {
 
 const NONE: Counts = Counts {
     timeouts: 0,
+    evictions: 0,
     rejects: 0,
     aborts: 0,
     drain_timeouts: 0,
 };
 const TIMEOUT: Counts = Counts {
     timeouts: 1,
+    ..NONE
+};
+const EVICTION: Counts = Counts {
+    evictions: 1,
     ..NONE
 };
 const REJECT: Counts = Counts { rejects: 1, ..NONE };
@@ -926,7 +932,11 @@ fn failures_to_connect() {
     let terminated = [too_deep, Told(Input::TerminateSent(true))];
     let terminated = [&asked[..], &terminated, &[Told(Input::FinSent(true))]].concat();
 
+    let nothing = Told(Input::Request(Read::Pending));
+    let evict = Told(Input::Evict);
+
     let (timed_out, protocol) = (Err(Cause::TimedOut), Err(Cause::Protocol));
+    let aborted = Err(Cause::Aborted);
     let host = Err(Cause::Host(HOST));
     type Row<'a> = (
         (Side, bool),
@@ -1030,7 +1040,28 @@ fn failures_to_connect() {
         (
             (passive, false),
             &[begun],
-            &[Late, Told(Input::Request(Read::Pending))],
+            &[Late, nothing],
+            (TIMEOUT, End::Reset),
+            timed_out,
+        ),
+        (
+            (passive, false),
+            &[begun],
+            &[nothing, evict, nothing],
+            (EVICTION, End::Reset),
+            aborted,
+        ),
+        (
+            (passive, false),
+            &[begun],
+            &[nothing, evict, read, Told(Input::Offered(Err(HOST)))],
+            (EVICTION, End::Reset),
+            aborted,
+        ),
+        (
+            (passive, false),
+            &[begun, nothing, evict, read, Told(Input::Offered(Ok(())))],
+            &[Late],
             (TIMEOUT, End::Reset),
             timed_out,
         ),
@@ -1046,7 +1077,7 @@ fn failures_to_connect() {
             &[begun, read],
             &[Told(Input::Offered(Err(HOST))), ListenerGone],
             (NONE, End::Reset),
-            Err(Cause::Aborted),
+            aborted,
         ),
         // The answer.
         (

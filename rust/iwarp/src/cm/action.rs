@@ -84,6 +84,9 @@ pub enum Timer {
 pub enum Count {
     /// A handshake that has timed out.
     Timeout,
+    /// A connection closed without a complete request, or with one that the consumer had no room
+    /// for, because its listener needed the place.
+    Eviction,
     /// A rejection by the peer.
     Reject,
     /// A connection reset after its handshake, by either end.

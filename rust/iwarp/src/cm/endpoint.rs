@@ -79,6 +79,8 @@ pub struct Endpoint {
     /// An RTR message was agreed and has not come.
     pub(super) rtr_due: bool,
     offers: u32,
+    /// The listener needs the place of this connection.
+    evicted: bool,
     /// Draining has the short deadline.
     pub(super) hurried: bool,
 }
@@ -95,6 +97,7 @@ impl Endpoint {
             deadline: None,
             rtr_due: false,
             offers: 0,
+            evicted: false,
             hurried: false,
         }
     }
@@ -125,7 +128,7 @@ impl Endpoint {
             (_, Input::Look) => self.look(facts),
             (State::New, Input::Begun(result)) => self.begun(result),
             (State::AwaitRequest | State::Offering, Input::Evict) => {
-                self.offers = MAX_OFFERS;
+                self.evicted = true;
                 self.within(Deadline::Evict, Action::Look)
             }
             (State::Offered, Input::Accept) => Action::Answer.into(),
@@ -318,9 +321,10 @@ impl Endpoint {
     fn offered<E>(&mut self, result: Result<(), E>) -> Step<E> {
         match result {
             Ok(()) => {
-                self.offers = 0;
+                (self.offers, self.evicted) = (0, false);
                 self.enter(State::Offered, Deadline::Accept)
             }
+            Err(_) if self.evicted => self.evict(),
             // More requests are on their way to the application than it gave as backlog.
             Err(_) if self.offers < MAX_OFFERS => {
                 self.offers = self.offers.saturating_add(1);
@@ -344,11 +348,19 @@ impl Endpoint {
     /// Nothing has come in, which is no error until the deadline.
     fn check_deadline<E>(&mut self, facts: Facts) -> Step<E> {
         match self.is_late(facts) {
+            true if self.evicted => self.evict(),
             true => Step {
                 count: Some(Count::Timeout),
                 ..self.fail(Cause::TimedOut)
             },
             false => Action::Wait.into(),
+        }
+    }
+
+    fn evict<E>(&mut self) -> Step<E> {
+        Step {
+            count: Some(Count::Eviction),
+            ..self.fail(Cause::Aborted)
         }
     }
 
