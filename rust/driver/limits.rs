@@ -4,11 +4,13 @@
 //! which programs know.
 
 use super::Device;
-use crate::kapi::sync::Atomic;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     }, //
 };

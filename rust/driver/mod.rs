@@ -41,7 +41,6 @@ use crate::kapi::{
         ReleaseQueue, //
     },
     slot,
-    sync::Atomic,
     wq::{
         Kind,
         WorkQueue, //
@@ -57,7 +56,10 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     }, //
 };

@@ -7,10 +7,12 @@
 //! (`drivers/infiniband/core/counters.c`) counts for that one instead, and the core adds it to the
 //! port's.
 
-use crate::kapi::sync::Atomic;
 use kernel::{
     str::CStr,
-    sync::atomic::Relaxed, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// Declares the counters and their names in user space.

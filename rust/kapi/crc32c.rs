@@ -13,11 +13,14 @@ use self::table::{
     add_byte,
     add_word, //
 };
-use crate::kapi::{bindings, sync::Atomic};
+use crate::kapi::bindings;
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
     time::{
         Instant,
         Monotonic, //

@@ -21,12 +21,14 @@ use kapi::{
         New,
         Pd,
         PortAttr, //
-    },
-    sync::Atomic, //
+    }, //
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 #[allow(

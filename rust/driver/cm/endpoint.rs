@@ -28,10 +28,7 @@ use crate::kapi::{
         TxSock, //
     },
     rdma::CmId,
-    sync::{
-        Atomic,
-        SpinLockIrq, //
-    },
+    sync::SpinLockIrq,
     wq, //
 };
 use iwarp::{
@@ -57,6 +54,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             Release, //
         },
         Arc,

@@ -27,7 +27,6 @@ use crate::kapi::{
         Socket, //
     },
     rdma::CmId,
-    sync::Atomic,
     wq, //
 };
 use iwarp::cm::{
@@ -45,6 +44,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             Release, //
         },
         Arc,

@@ -33,8 +33,7 @@ mod up;
 use crate::{
     kapi::{
         errno,
-        net::NetNs,
-        sync::Atomic, //
+        net::NetNs, //
     },
     trace, //
 };
@@ -45,7 +44,10 @@ use kernel::{
         RBTreeNode, //
     },
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //

@@ -17,10 +17,7 @@ use crate::{
     },
     kapi::{
         context,
-        sync::{
-            Atomic,
-            SpinLockIrq, //
-        },
+        sync::SpinLockIrq,
         wq::{
             Kind,
             WorkQueue, //
@@ -34,7 +31,10 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     },
     task::Kuid,

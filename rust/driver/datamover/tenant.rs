@@ -6,11 +6,13 @@
 //! one would get (`iwarp::qp::fairness`). So more QPs do not gain more bandwidth.
 
 use super::by_cpu;
-use crate::kapi::sync::Atomic;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },

@@ -33,10 +33,7 @@ use crate::kapi::{
         ObjTable,
         PortAttr, //
     },
-    sync::{
-        Atomic,
-        SpinLockIrq, //
-    },
+    sync::SpinLockIrq,
     wq, //
 };
 use kernel::{
@@ -44,7 +41,10 @@ use kernel::{
     prelude::*,
     str::CStr,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },

@@ -31,10 +31,7 @@ use crate::{
             SendSeq,
             SockView, //
         },
-        sync::{
-            Atomic,
-            SpinLockIrq, //
-        }, //
+        sync::SpinLockIrq, //
     }, //
 };
 use iwarp::{
@@ -60,6 +57,7 @@ use kernel::{
         aref::ARef,
         atomic::{
             Acquire,
+            Atomic,
             Relaxed,
             Release, //
         },

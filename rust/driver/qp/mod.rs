@@ -34,10 +34,7 @@ use crate::kapi::{
         QpCap,
         QpPath, //
     },
-    sync::{
-        Atomic,
-        SpinLockIrq, //
-    }, //
+    sync::SpinLockIrq, //
 };
 use iwarp::{
     mem::{
@@ -55,7 +52,10 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     }, //
 };

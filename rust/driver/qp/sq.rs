@@ -27,10 +27,7 @@ use crate::{
             Sge,
             UserRing, //
         },
-        sync::{
-            Atomic,
-            SpinLockIrq, //
-        }, //
+        sync::SpinLockIrq, //
     },
     uapi::abi, //
 };
@@ -40,7 +37,10 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// The operation of a send work request.

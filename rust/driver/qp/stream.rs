@@ -35,7 +35,6 @@ use crate::{
         context,
         net::LockedSock,
         sync::{
-            Atomic,
             Slot,
             SpinLockIrq, //
         },
@@ -66,6 +65,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             Full,
             Relaxed,
             Release, //

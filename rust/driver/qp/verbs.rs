@@ -42,8 +42,7 @@ use crate::{
             RecvWrs,
             SendWrs,
             Udata, //
-        },
-        sync::Atomic, //
+        }, //
     },
     uapi::abi, //
 };
@@ -60,7 +59,10 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
     task::Kuid, //
 };
 

@@ -16,8 +16,7 @@
 
 use crate::kapi::{
     bindings,
-    context,
-    sync::Atomic, //
+    context, //
 };
 use core::{
     cell::UnsafeCell,
@@ -32,6 +31,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             Relaxed,
             Release, //
         },

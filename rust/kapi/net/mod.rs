@@ -13,7 +13,6 @@ pub(crate) mod skb;
 mod socket;
 mod tx_buf;
 
-use crate::kapi::sync::Atomic;
 use crate::kapi::{
     bindings,
     wq::{
@@ -25,6 +24,7 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Acquire,
+        Atomic,
         Release, //
     },
 };

@@ -18,13 +18,13 @@ use core::{
     ptr::NonNull, //
 };
 
-use crate::kapi::sync::Atomic;
 use kernel::{
     prelude::*,
     sync::{
         aref::AlwaysRefCounted,
         atomic::{
             Acquire,
+            Atomic,
             Release, //
         },
         Completion,

@@ -11,12 +11,12 @@ use core::{
     ptr::NonNull, //
 };
 
-use crate::kapi::sync::Atomic;
 use kernel::{
     prelude::*,
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             Full, //
         },
         Arc, //
@@ -151,11 +151,11 @@ impl<T: RingElem> UserRing<T> {
         if T::WIDE {
             // SAFETY: They are aligned; all concurrent accesses in the kernel are atomic, or to
             // an element that the protocol gives to the one who accesses it.
-            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.load(Acquire)
+            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.load(Acquire) as u16
         } else {
             // SAFETY: A byte is always aligned; concurrent accesses in the kernel are atomic, or to
             // an element that the protocol gives to the one who accesses it.
-            u16::from(unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.load(Acquire))
+            u16::from(unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.load(Acquire) as u8)
         }
     }
 
@@ -166,11 +166,11 @@ impl<T: RingElem> UserRing<T> {
         if T::WIDE {
             // SAFETY: They are aligned; whoever else in the kernel accesses them does so
             // atomically, or has been given the element by the protocol.
-            unsafe { Atomic::from_ptr(flags.cast::<u16>()) }.xchg(value, Full);
+            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.xchg(value as i16, Full);
         } else {
             // SAFETY: They are aligned; whoever else in the kernel accesses them does so
             // atomically, or has been given the element by the protocol.
-            unsafe { Atomic::from_ptr(flags.cast::<u8>()) }.xchg(value as u8, Full);
+            unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.xchg(value as i8, Full);
         }
     }
 

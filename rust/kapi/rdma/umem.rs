@@ -12,7 +12,6 @@ use core::ptr::{
     NonNull, //
 };
 
-use crate::kapi::sync::Atomic;
 use kernel::{
     error::from_err_ptr,
     page::{
@@ -21,6 +20,7 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Acquire,
+        Atomic,
         Full,
         Release, //
     },

@@ -2,11 +2,9 @@
 
 //! Locks and lock-free primitives that the kernel crate lacks.
 
-mod atomic;
 mod irq_lock;
 mod slot;
 
 pub(crate) use super::version::smp_mb;
-pub(crate) use atomic::Atomic;
 pub(crate) use irq_lock::SpinLockIrq;
 pub(crate) use slot::Slot;

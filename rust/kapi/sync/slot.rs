@@ -2,12 +2,18 @@
 
 //! A place for a box that a context takes out, uses alone and puts back.
 
-use super::Atomic;
 use core::{
     marker::PhantomData,
     ptr::null_mut, //
 };
-use kernel::{ffi, prelude::*, sync::atomic::Full};
+use kernel::{
+    ffi,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full, //
+    }, //
+};
 
 /// A place for a box. Any context; cheaper than a lock.
 ///

@@ -13,14 +13,16 @@ use super::super::{
 };
 use crate::kapi::{
     errno,
-    net::SockAddr,
-    sync::Atomic, //
+    net::SockAddr, //
 };
 use core::ops::Range;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //

@@ -4,8 +4,7 @@
 
 use crate::kapi::{
     bindings,
-    context,
-    sync::Atomic, //
+    context, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -17,6 +16,7 @@ use core::{
 use kernel::{
     page::PAGE_SIZE,
     sync::atomic::{
+        Atomic,
         Full,
         Relaxed, //
     },
