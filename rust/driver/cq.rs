@@ -211,6 +211,7 @@ impl UserCq {
     /// Posts a completion. Returns whether to notify the consumer, or `None` if there is no room.
     #[inline]
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
+        // The entry is written because of these flags, and so after them.
         if self.ring.flags(self.put) != 0 {
             return None;
         }
@@ -227,14 +228,16 @@ impl UserCq {
             qp_id: u64::from(qp.qp_num()),
             ..Default::default()
         };
-        // The consumer arms, then polls once more. The driver publishes, then reads the flags. So
-        // one of the two sees the other.
+        // The consumer arms, then polls once more. The driver publishes, then reads the flags, with
+        // a full barrier in between. So one of the two sees the other.
         self.ring.publish(self.put, &cqe, flags);
         self.put = self.put.wrapping_add(1);
         let armed = self.ctrl.load();
         let notify = armed & abi::notify::NEXT_COMPLETION != 0
             || (armed & abi::notify::SOLICITED != 0 && c.wakes_solicited());
         if notify {
+            // The consumer arms again when it has the event. The lock of its event queue orders
+            // that after this.
             self.ctrl.store(abi::notify::NOT);
         }
         Some(notify)
@@ -362,7 +365,8 @@ pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
     let mut entries = cq.entries.lock();
     match &mut entries.queue {
         Queue::User(user) => {
-            user.ctrl.store(if how.solicited_only {
+            // The consumer polls once more after this.
+            user.ctrl.xchg(if how.solicited_only {
                 abi::notify::SOLICITED
             } else {
                 abi::notify::ALL

@@ -305,7 +305,7 @@ impl Sq {
         if !user.ring.take(get, abi::wqe::VALID, &mut wr.sqe) {
             return Ok(false);
         }
-        user.ring.free(get);
+        user.ring.free_fenced(get);
         user.get.store(get.wrapping_add(1), Relaxed);
         parse(wr)?;
         Ok(true)

@@ -2,9 +2,15 @@
 
 //! Queues in memory that a user program maps.
 //!
-//! The other side may write to this memory at any time, whatever the protocol says. No reference
-//! into it is ever made: elements are copied in and out word by word with volatile accesses, and
-//! the flags that pass an element from one side to the other are accessed atomically.
+//! The other side may write to this memory at any time, whatever the protocol says, and knows
+//! nothing of the kernel's memory model. No reference into it is ever made. There are two kinds of
+//! access:
+//!
+//! - A volatile one is `READ_ONCE()` or `WRITE_ONCE()`: it happens once, whatever happens to the
+//!   memory meanwhile, and orders nothing but a store that depends on what was read. This is the
+//!   position of `kernel::io`, too. Elements are copied in and out that way, word by word.
+//! - An atomic one of the kernel crate passes an element from one side to the other. It is
+//!   `smp_load_acquire()`, `smp_store_release()` or `xchg()`, and orders as these do.
 
 use core::{
     marker::PhantomData,
@@ -17,7 +23,8 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Full, //
+            Full,
+            Release, //
         },
         Arc, //
     },
@@ -144,10 +151,26 @@ impl<T: RingElem> UserRing<T> {
         }
     }
 
-    /// The flags of element `i`. What was stored before they were set is seen after this.
-    pub(crate) fn flags(&self, i: u32) -> u16 {
+    fn flags_at(&self, i: u32) -> *mut u8 {
         // SAFETY: The flags are inside the element, see `FLAGS`.
-        let flags = unsafe { self.elem(i).add(Self::FLAGS) };
+        unsafe { self.elem(i).add(Self::FLAGS) }
+    }
+
+    /// The flags of element `i`, a hint for reads: only stores are sure to come after this.
+    pub(crate) fn flags(&self, i: u32) -> u16 {
+        let flags = self.flags_at(i);
+        if T::WIDE {
+            // SAFETY: They are aligned, and valid as long as `mem` is.
+            unsafe { flags.cast::<u16>().read_volatile() }
+        } else {
+            // SAFETY: A byte is always aligned; it is valid as long as `mem` is.
+            u16::from(unsafe { flags.read_volatile() })
+        }
+    }
+
+    /// The flags of element `i`. What was stored before they were set is seen after this.
+    fn flags_acquire(&self, i: u32) -> u16 {
+        let flags = self.flags_at(i);
         if T::WIDE {
             // SAFETY: They are aligned; all concurrent accesses in the kernel are atomic, or to
             // an element that the protocol gives to the one who accesses it.
@@ -160,9 +183,8 @@ impl<T: RingElem> UserRing<T> {
     }
 
     /// Sets the flags of element `i`, after what precedes and before what follows.
-    fn set_flags(&self, i: u32, value: u16) {
-        // SAFETY: The flags are inside the element, see `FLAGS`.
-        let flags = unsafe { self.elem(i).add(Self::FLAGS) };
+    fn xchg_flags(&self, i: u32, value: u16) {
+        let flags = self.flags_at(i);
         if T::WIDE {
             // SAFETY: They are aligned; whoever else in the kernel accesses them does so
             // atomically, or has been given the element by the protocol.
@@ -174,22 +196,40 @@ impl<T: RingElem> UserRing<T> {
         }
     }
 
-    /// Gives element `i` back to the other side, after what precedes and before what follows.
+    /// Gives element `i` back to the other side, after what precedes.
     pub(crate) fn free(&self, i: u32) {
-        self.set_flags(i, 0);
+        let flags = self.flags_at(i);
+        if T::WIDE {
+            // SAFETY: They are aligned; whoever else in the kernel accesses them does so
+            // atomically, or has been given the element by the protocol.
+            unsafe { Atomic::from_ptr(flags.cast::<i16>()) }.store(0, Release);
+        } else {
+            // SAFETY: They are aligned; whoever else in the kernel accesses them does so
+            // atomically, or has been given the element by the protocol.
+            unsafe { Atomic::from_ptr(flags.cast::<i8>()) }.store(0, Release);
+        }
+    }
+
+    /// The same as [`Self::free`], and before what follows.
+    pub(crate) fn free_fenced(&self, i: u32) {
+        self.xchg_flags(i, 0);
     }
 
     /// Passes element `i` with `flags` to the other side, after what precedes and before what
     /// follows. Those of `value` are zero.
     pub(crate) fn publish(&self, i: u32, value: &T, flags: u16) {
         self.store(i, value);
-        self.set_flags(i, flags);
+        self.xchg_flags(i, flags);
     }
 
     /// Copies element `i` into `copy` if its flags have `bit`; the flags of the copy are those that
     /// were tested. What the element has no use for stays as it was in `copy`.
     pub(crate) fn take(&self, i: u32, bit: u16, copy: &mut T) -> bool {
-        let flags = self.flags(i);
+        // An empty queue is the usual end of a run, and needs no ordering.
+        if self.flags(i) & bit == 0 {
+            return false;
+        }
+        let flags = self.flags_acquire(i);
         if flags & bit == 0 {
             return false;
         }
@@ -224,10 +264,10 @@ pub(crate) struct CtrlWord {
     word: NonNull<u32>,
 }
 
-// SAFETY: The memory goes with the word; all accesses are atomic.
+// SAFETY: The memory goes with the word; all accesses are volatile or atomic.
 unsafe impl Send for CtrlWord {}
 
-// SAFETY: Shared or not, its accesses to the memory are atomic.
+// SAFETY: Shared or not, its accesses to the memory are volatile or atomic.
 unsafe impl Sync for CtrlWord {}
 
 impl CtrlWord {
@@ -241,23 +281,22 @@ impl CtrlWord {
         Ok(Self { _mem: mem, word })
     }
 
-    fn atomic(&self) -> &Atomic<u32> {
-        // SAFETY: Valid by the type invariants; all accesses in the kernel are atomic.
-        unsafe { Atomic::from_ptr(self.word.as_ptr()) }
-    }
-
-    /// Reads the word, before anything that follows.
+    /// Reads the word. Only stores are sure to come after this.
     pub(crate) fn load(&self) -> u32 {
-        self.atomic().load(Acquire)
+        // SAFETY: Valid and aligned by the type invariants.
+        unsafe { self.word.as_ptr().read_volatile() }
     }
 
-    /// Writes the word, after what precedes and before what follows.
+    /// Writes the word, in no order.
     pub(crate) fn store(&self, value: u32) {
-        self.xchg(value);
+        // SAFETY: Valid and aligned by the type invariants.
+        unsafe { self.word.as_ptr().write_volatile(value) }
     }
 
     /// Exchanges the word, after what precedes and before what follows.
     pub(crate) fn xchg(&self, value: u32) -> u32 {
-        self.atomic().xchg(value, Full)
+        // SAFETY: Valid and aligned by the type invariants; whoever else in the kernel accesses the
+        // word does so at once.
+        unsafe { Atomic::from_ptr(self.word.as_ptr()) }.xchg(value, Full)
     }
 }
