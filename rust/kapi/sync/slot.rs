@@ -10,6 +10,8 @@ use kernel::{
     ffi,
     prelude::*,
     sync::atomic::{
+        ordering::Ordering,
+        Acquire,
         Atomic,
         Full, //
     }, //
@@ -42,18 +44,19 @@ impl<T> Slot<T> {
 
     /// Takes the box out. Writes that were made to it before it was put in are visible.
     pub(crate) fn take(&self) -> Option<KBox<T>> {
-        self.swap(null_mut())
+        self.swap(null_mut(), Acquire)
     }
 
     /// Puts a box in, and returns the one that was there.
     pub(crate) fn put(&self, value: KBox<T>) -> Option<KBox<T>> {
-        self.swap(KBox::into_raw(value).cast())
+        // It gives one box away and takes another, for which Release or Acquire is not enough.
+        self.swap(KBox::into_raw(value).cast(), Full)
     }
 
     /// `new` is null or from [`KBox::into_raw`].
-    fn swap(&self, new: *mut ffi::c_void) -> Option<KBox<T>> {
+    fn swap(&self, new: *mut ffi::c_void, ordering: impl Ordering) -> Option<KBox<T>> {
         // INVARIANT: `new` is this one's now, the old one the caller's.
-        let old = self.ptr.xchg(new, Full);
+        let old = self.ptr.xchg(new, ordering);
         // SAFETY: Not null, so from `KBox::into_raw` and ours by the type invariants.
         (!old.is_null()).then(|| unsafe { KBox::from_raw(old.cast()) })
     }

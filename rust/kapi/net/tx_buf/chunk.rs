@@ -16,6 +16,7 @@ use core::{
 use kernel::{
     page::PAGE_SIZE,
     sync::atomic::{
+        Acquire,
         Atomic,
         Full,
         Relaxed, //
@@ -176,7 +177,7 @@ impl Pool {
         let ahead = newest.wrapping_sub(oldest);
         let at = oldest.wrapping_add(ahead.saturating_sub(Self::SIZE));
         // INVARIANT: What was there is ours.
-        let page = NonNull::new(Self::slot(at).xchg(null_mut(), Full));
+        let page = NonNull::new(Self::slot(at).xchg(null_mut(), Acquire));
         let free = page.is_some_and(|page| {
             // SAFETY: A reference of it is ours.
             let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
@@ -196,11 +197,11 @@ impl Pool {
     /// Drops all pages. No stream may send meanwhile.
     pub(in crate::kapi::net) fn clear() {
         for Rest(rest) in &RESTS {
-            drop(Rest::into_chunk(rest.xchg(0, Full)));
+            drop(Rest::into_chunk(rest.xchg(0, Acquire)));
         }
         for slot in &SLOTS {
             // INVARIANT: What was there is ours.
-            Self::put(slot.xchg(null_mut(), Full));
+            Self::put(slot.xchg(null_mut(), Acquire));
         }
     }
 
@@ -251,12 +252,8 @@ impl Rest {
 
     /// The rest on this CPU, if it has room for `len` bytes. Any context.
     pub(super) fn take(len: usize) -> Option<Chunk> {
-        // Nothing is written if there is nothing.
-        let rest = &Self::here().0;
-        if rest.load(Relaxed) == 0 {
-            return None;
-        }
-        Self::into_chunk(rest.xchg(0, Full)).filter(|chunk| chunk.room() >= len)
+        // Most of the time there is one: a look before would be one access more.
+        Self::into_chunk(Self::here().0.xchg(0, Acquire)).filter(|chunk| chunk.room() >= len)
     }
 
     /// `rest` is from [`RESTS`], and no longer there.
