@@ -117,8 +117,11 @@ impl Stats {
 
     /// Adds `n`. Any context.
     pub(crate) fn add(&self, counter: Counter, n: u64) {
+        if n == 0 {
+            return;
+        }
         if let Some(value) = self.0.get(counter as usize) {
-            value.fetch_add(n, Relaxed);
+            value.add(n, Relaxed);
         }
     }
 
@@ -144,7 +147,7 @@ impl Stats {
     /// Adds `counts`, in the order of [`NAMES`]. Any context.
     pub(crate) fn add_all(&self, counts: impl Iterator<Item = u64>) {
         for (sum, n) in self.0.iter().zip(counts) {
-            sum.fetch_add(n, Relaxed);
+            sum.add(n, Relaxed);
         }
     }
 

@@ -123,12 +123,12 @@ impl Movers {
     }
 
     fn joined(&self, member: &Membership, cpu: u32) {
-        self.waiting.fetch_add(1, Relaxed);
+        self.waiting.add(1, Relaxed);
         if let Some(waiting) = member.waiting(cpu) {
-            waiting.fetch_add(1, Relaxed);
+            waiting.add(1, Relaxed);
         }
         if let Some(lane) = self.lanes.get(cpu as usize) {
-            lane.waiting.fetch_add(1, Relaxed);
+            lane.waiting.add(1, Relaxed);
         }
     }
 
@@ -139,7 +139,7 @@ impl Movers {
         }
         if let Some(lane) = self.lanes.get(cpu as usize) {
             lane.waiting.fetch_sub(1, Relaxed);
-            lane.turns.fetch_add(1, Relaxed);
+            lane.turns.add(1, Relaxed);
         }
     }
 }
