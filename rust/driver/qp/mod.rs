@@ -126,6 +126,15 @@ impl Qp {
 }
 
 impl QpObj {
+    /// What the peer may do, whatever memory it is.
+    fn remote_rights(&self) -> Rights {
+        match self.strict.load(Relaxed) {
+            true => Rights(self.access.load(Relaxed)),
+            // rdma_cm sets the flags itself, so they do not express what the program wants.
+            false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
+        }
+    }
+
     /// The access of this queue pair to `len` bytes at `to` in the memory that `stag` names.
     #[inline]
     pub(crate) fn access_to(&self, stag: Stag, to: u64, len: u64, need: Need) -> Access {
@@ -140,10 +149,10 @@ impl QpObj {
                 true => Consumer::User,
                 false => Consumer::Kernel,
             },
-            remote: match self.strict.load(Relaxed) {
-                true => Rights(self.access.load(Relaxed)),
-                // rdma_cm sets the flags itself, so they do not express what the program wants.
-                false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
+            remote: match need {
+                Need::RemoteRead | Need::RemoteWrite => self.remote_rights(),
+                // The peer has no part in it.
+                Need::LocalRead | Need::LocalWrite | Need::Bind => Rights::NONE,
             },
         }
     }
