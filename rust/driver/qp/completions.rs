@@ -142,19 +142,65 @@ impl OnRelease for Releases {
     }
 }
 
+/// What is read of the FIFO without its lock, in one word.
+#[derive(Clone, Copy)]
+pub(super) struct Glance(u64);
+
+impl Glance {
+    /// The FIFO is empty, all completions are posted, and none failed.
+    const QUIET: u64 = 1 << 63;
+    /// An item is sent by reference.
+    const BY_REF: u64 = 1 << 62;
+    const LEN: u64 = u32::MAX as u64;
+
+    /// Items in the FIFO.
+    fn len(self) -> u32 {
+        (self.0 & Self::LEN) as u32
+    }
+
+    /// Whether all work requests have completed with success. Only [`SendCompletions::push`] ends
+    /// that.
+    pub(super) fn is_quiet(self) -> bool {
+        self.0 & Self::QUIET != 0
+    }
+
+    fn awaits_ack(self) -> bool {
+        self.0 & Self::BY_REF != 0
+    }
+}
+
+/// What the lock of the FIFO protects.
+struct Locked {
+    fifo: Fifo<Ring<Item<Request>>>,
+    /// Items sent by reference.
+    by_ref: u32,
+    /// The FIFO is empty, all completions are posted, and none failed.
+    quiet: bool,
+}
+
+impl Locked {
+    fn glance(&self) -> Glance {
+        let mut word = u64::from(self.fifo.queue.len());
+        if self.quiet {
+            word |= Glance::QUIET;
+        }
+        if self.by_ref != 0 {
+            word |= Glance::BY_REF;
+        }
+        Glance(word)
+    }
+}
+
 /// The FIFO of send completions of a QP.
 #[pin_data]
 pub(super) struct SendCompletions {
     #[pin]
-    fifo: SpinLockIrq<Fifo<Ring<Item<Request>>>>,
+    locked: SpinLockIrq<Locked>,
     /// The context that was posting when [`Self::wait`] began no longer does.
     #[pin]
     idle: sync::Completion,
-    /// Items in the FIFO, and how many of them are sent by reference; read without the lock.
-    len: Atomic<u32>,
-    by_ref: Atomic<u32>,
-    /// The FIFO is empty, all completions are posted, and none failed.
-    quiet: Atomic<bool>,
+    /// The [`Glance`], stored with the lock held.
+    glance: Atomic<u64>,
     limit: u32,
 }
 
@@ -165,56 +211,69 @@ impl SendCompletions {
         // posted.
         let limit = sq_size.saturating_add(1);
         try_pin_init!(Self {
-            fifo <- ranked_spinlock!(Rank::Completions, Fifo::new(Ring::new(limit)?, Rule::Hsn)),
+            locked <- ranked_spinlock!(Rank::Completions, Locked {
+                fifo: Fifo::new(Ring::new(limit)?, Rule::Hsn),
+                by_ref: 0,
+                quiet: true,
+            }),
             idle <- sync::Completion::new(),
-            len: Atomic::new(0),
-            by_ref: Atomic::new(0),
-            quiet: Atomic::new(true),
+            glance: Atomic::new(Glance::QUIET),
             limit,
         })
     }
 
     /// Begins a new stream: positions count from zero.
     pub(super) fn restart(&self, rule: Rule) {
-        let mut fifo = self.fifo.lock();
-        fifo.restart(rule);
-        self.quiet.store(fifo.queue.is_empty(), Relaxed);
+        let mut locked = self.locked.lock();
+        locked.fifo.restart(rule);
+        locked.quiet = locked.fifo.queue.is_empty();
+        self.show(&locked);
     }
 
-    /// Whether the FIFO is full. Only [`Self::push`] makes it so.
+    /// The state of the FIFO now. A completion that is posted because the FIFO is quiet comes after
+    /// all that left the FIFO.
+    pub(super) fn glance(&self) -> Glance {
+        Glance(self.glance.load(Acquire))
+    }
+
+    fn show(&self, locked: &Locked) {
+        self.glance.store(locked.glance().0, Release);
+    }
+
+    /// Whether the FIFO was full at this glance. Only [`Self::push`] makes it so.
+    pub(super) fn was_full(&self, glance: Glance) -> bool {
+        glance.len() >= self.limit
+    }
+
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.limit
+        self.was_full(self.glance())
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether all work requests have completed with success. Only [`Self::push`] ends that.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.quiet.load(Acquire)
-    }
-
     pub(super) fn len(&self) -> u32 {
-        self.len.load(Relaxed)
+        self.glance().len()
     }
 
     /// Whether an item waits for an acknowledgement of the peer, or will.
     pub(super) fn awaits_ack(&self) -> bool {
-        self.by_ref.load(Relaxed) != 0
+        self.glance().awaits_ack()
     }
 
     /// Appends a work request and returns its number; `None` if the FIFO is full.
     pub(super) fn push(&self, wr: Wr) -> Option<u32> {
-        let mut fifo = self.fifo.lock();
-        let seq = fifo.queue.push(Item::new(Request { wr, mark: None }));
-        self.len.store(fifo.queue.len(), Relaxed);
-        self.quiet.store(false, Relaxed);
+        let mut locked = self.locked.lock();
+        let item = Item::new(Request { wr, mark: None });
+        let seq = locked.fifo.queue.push(item);
+        locked.quiet = false;
+        self.show(&locked);
         seq.ok()
     }
 
     fn with(&self, seq: u32, f: impl FnOnce(&mut Item<Request>)) {
-        if let Some(item) = self.fifo.lock().queue.by_seq(seq) {
+        if let Some(item) = self.locked.lock().fifo.queue.by_seq(seq) {
             f(item);
         }
     }
@@ -229,11 +288,14 @@ impl SendCompletions {
 
     /// Marks item `seq` as sent by reference. Called before TCP gets any of it.
     pub(super) fn by_ref(&self, seq: u32, mark: Mark) {
-        self.with(seq, |item| {
-            item.by_reference = true;
-            item.request.mark = Some(mark);
-        });
-        self.by_ref.fetch_add(1, Relaxed);
+        let mut locked = self.locked.lock();
+        let Some(item) = locked.fifo.queue.by_seq(seq) else {
+            return;
+        };
+        item.by_reference = true;
+        item.request.mark = Some(mark);
+        locked.by_ref = locked.by_ref.saturating_add(1);
+        self.show(&locked);
     }
 
     /// Notes that item `seq`, with `bytes` bytes of payload, ends at stream position `end`.
@@ -258,13 +320,13 @@ impl SendCompletions {
 
     /// Fails all items that are not done with a flush error. The stream must have been stopped.
     fn flush(&self) {
-        self.fifo.lock().flush();
+        self.locked.lock().fifo.flush();
     }
 
     /// Waits until the posting context has posted all, after [`Self::flush`]. From then on the FIFO
     /// is empty, and nobody posts for long. One caller at a time. Sleeps, but not for the network.
     fn wait(&self) {
-        let posting = self.fifo.lock().wait();
+        let posting = self.locked.lock().fifo.wait();
         if posting {
             self.idle.wait_for_completion();
         }
@@ -280,29 +342,29 @@ impl SendCompletions {
         watch: impl Fn(),
         mut post: impl FnMut(&Wr, WcStatus),
     ) -> bool {
-        let mut fifo = self.fifo.lock();
-        news(&mut fifo);
-        if !fifo.begin() {
+        let mut locked = self.locked.lock();
+        news(&mut locked.fifo);
+        if !locked.fifo.begin() {
             return false;
         }
         let mut full = false;
         let mut watched = false;
         loop {
-            let was_full = fifo.queue.is_full();
-            let next = fifo.next(watched);
+            let was_full = locked.fifo.queue.is_full();
+            let next = locked.fifo.next(watched);
             watched = matches!(next, Next::Watch);
             match next {
                 Next::Watch => watch(),
                 Next::Left(item, status) => {
                     full |= was_full;
-                    self.len.store(fifo.queue.len(), Relaxed);
                     if item.by_reference {
-                        self.by_ref.fetch_sub(1, Relaxed);
+                        locked.by_ref = locked.by_ref.saturating_sub(1);
                     }
+                    self.show(&locked);
                     if let Some(status) = status {
-                        drop(fifo);
+                        drop(locked);
                         post(&item.request.wr, status);
-                        fifo = self.fifo.lock();
+                        locked = self.locked.lock();
                     }
                 }
                 Next::Leave { wake, quiet } => {
@@ -310,7 +372,8 @@ impl SendCompletions {
                         self.idle.complete_all();
                     }
                     if quiet {
-                        self.quiet.store(true, Release);
+                        locked.quiet = true;
+                        self.show(&locked);
                     }
                     return full;
                 }

@@ -326,7 +326,7 @@ impl TxCtx {
             unqueued => {
                 self.unqueued = unqueued;
                 self.enlist(qp);
-                if !qp.stream.completions.is_quiet() {
+                if !qp.stream.completions.glance().is_quiet() {
                     qp.retire_upto(self.framer.accepted, sock);
                     qp.await_acks(sock);
                 }

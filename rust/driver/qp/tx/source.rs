@@ -114,7 +114,9 @@ impl TxCtx {
         let seq = match self.waiting.take() {
             Some(seq) => seq,
             None => {
-                if qp.stream.completions.is_full() {
+                let completions = &qp.stream.completions;
+                let glance = completions.glance();
+                if completions.was_full(glance) {
                     return match qp.sq.has_work() {
                         true => Next::Crowded,
                         false => Next::Idle,
@@ -138,7 +140,7 @@ impl TxCtx {
                             && !wr.fence
                             && !ends
                             && !self.may_go_by_ref();
-                        if plain && self.unqueued.is_none() && qp.stream.completions.is_quiet() {
+                        if plain && self.unqueued.is_none() && glance.is_quiet() {
                             return self.begin_unqueued(qp, new);
                         }
                         self.enlist(qp);
