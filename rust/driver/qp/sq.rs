@@ -213,8 +213,11 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     Ok(())
 }
 
-/// The program's ring, and the position of the next element. Only the owner of the token, or the
-/// flush after it, moves `get`.
+/// The position of the next element in a program's ring, for the context that takes elements: the
+/// owner of the token, or the flush after it.
+pub(crate) struct Cursor(u32);
+
+/// The program's ring, and the position of the next element, which moves with a [`Cursor`].
 struct UserSq {
     ring: UserRing<abi::Sqe>,
     get: Atomic<u32>,
@@ -274,14 +277,25 @@ impl Sq {
     }
 
     /// Whether a request waits. Any context.
-    ///
-    /// After [`Sq::take`] found nothing, this sees what was posted before the poster found the
-    /// queue idle.
     pub(crate) fn has_work(&self) -> bool {
+        self.has_work_at(&self.cursor())
+    }
+
+    /// The same as [`Self::has_work`], for the context that takes requests.
+    pub(crate) fn has_work_at(&self, at: &Cursor) -> bool {
         match &self.queue {
-            Queue::User(user) => user.ring.flags(user.get.load(Relaxed)) & abi::wqe::VALID != 0,
+            Queue::User(user) => user.ring.flags(at.0) & abi::wqe::VALID != 0,
             Queue::Kernel(slots) => !slots.lock().is_empty(),
         }
+    }
+
+    /// The position at which a context begins to take requests. Whatever makes it the only one that
+    /// does orders this after the end of the one before.
+    pub(crate) fn cursor(&self) -> Cursor {
+        Cursor(match &self.queue {
+            Queue::User(user) => user.get.load(Relaxed),
+            Queue::Kernel(_) => 0,
+        })
     }
 
     /// Takes the next request into `wr`; `false` if there is none. Any context, but one caller at a
@@ -291,7 +305,7 @@ impl Sq {
     /// before its new one is free. So either the driver sees the new element, or libsiw the freed
     /// one.
     #[inline]
-    pub(crate) fn take(&self, wr: &mut SendWr) -> Result<bool, BadSqe> {
+    pub(crate) fn take(&self, at: &mut Cursor, wr: &mut SendWr) -> Result<bool, BadSqe> {
         let user = match &self.queue {
             Queue::User(user) => user,
             Queue::Kernel(slots) => {
@@ -301,12 +315,12 @@ impl Sq {
                 return Ok(true);
             }
         };
-        let get = user.get.load(Relaxed);
-        if !user.ring.take(get, abi::wqe::VALID, &mut wr.sqe) {
+        if !user.ring.take(at.0, abi::wqe::VALID, &mut wr.sqe) {
             return Ok(false);
         }
-        user.ring.free_fenced(get);
-        user.get.store(get.wrapping_add(1), Relaxed);
+        user.ring.free_fenced(at.0);
+        at.0 = at.0.wrapping_add(1);
+        user.get.store(at.0, Relaxed);
         parse(wr)?;
         Ok(true)
     }

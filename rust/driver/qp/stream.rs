@@ -290,7 +290,7 @@ impl QpObj {
         let held = p.hold_tx.then(|| ep.clone());
         let params = *self.dev.params.lock();
         let tx = KBox::new(
-            TxCtx::new(ep.socket(), &p.net, rtr, &params),
+            TxCtx::new(ep.socket(), &p.net, rtr, &params, self.sq.cursor()),
             GFP_KERNEL_ACCOUNT,
         )?;
         let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL_ACCOUNT)?;

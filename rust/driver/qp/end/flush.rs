@@ -136,9 +136,9 @@ impl QpObj {
 
     /// Drops all posted work requests without completions. Nobody posts or transmits meanwhile.
     pub(in crate::driver::qp) fn discard(&self) {
-        let mut next = SendWr::empty();
+        let (mut at, mut next) = (self.sq.cursor(), SendWr::empty());
         for _ in 0..self.sq.size().saturating_mul(4) {
-            if let Ok(false) = self.sq.take(&mut next) {
+            if let Ok(false) = self.sq.take(&mut at, &mut next) {
                 break;
             }
         }
@@ -155,9 +155,9 @@ impl QpObj {
 
     fn flush_sq(&self) {
         // A program that scribbles into its ring meanwhile gets a few laps and no more.
-        let mut next = SendWr::empty();
+        let (mut at, mut next) = (self.sq.cursor(), SendWr::empty());
         for _ in 0..self.sq.size().saturating_mul(4) {
-            let (id, op) = match self.sq.take(&mut next) {
+            let (id, op) = match self.sq.take(&mut at, &mut next) {
                 Ok(false) => return,
                 Ok(true) => (next.id(), next.op.wc()),
                 Err(bad) => (bad.id, bad.op),

@@ -52,7 +52,7 @@ impl TxCtx {
             .load(&list(qp, &self.wr), Right::LocalRead)
             .map_err(|error| error.during(AccessOp::Send))?;
         let len = self.wr.bytes();
-        let may_wait = len >= BY_REF_AWAITED || !self.wr.signalled || qp.sq.has_work();
+        let may_wait = len >= BY_REF_AWAITED || !self.wr.signalled || qp.sq.has_work_at(&self.at);
         if !may_wait || !self.can_go_by_ref() {
             return Ok(Source::List { loaded: true });
         }

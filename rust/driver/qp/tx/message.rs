@@ -96,7 +96,7 @@ impl TxCtx {
         self.current.is_some()
             || self.waiting.is_some()
             || qp.stream.has_requests()
-            || qp.sq.has_work()
+            || qp.sq.has_work_at(&self.at)
     }
 
     /// Encodes the next FPDU of the current message.

@@ -37,7 +37,10 @@ use super::{
     irrq::Request,
     orq::Read,
     sgl::Sgl,
-    sq::SendWr,
+    sq::{
+        Cursor,
+        SendWr, //
+    },
     state::Phase, //
 };
 use crate::{
@@ -145,6 +148,8 @@ pub(super) struct TxCtx {
     /// The number of a work request that is taken from the SQ and waits for a fence or for room in
     /// the ORQ.
     waiting: Option<u32>,
+    /// Where the next work request is taken, valid during a run.
+    at: Cursor,
     /// The work request taken last, valid while its message is in progress.
     wr: SendWr,
     /// The reason why the stream cannot go on.
@@ -170,6 +175,7 @@ impl TxCtx {
         net: &Negotiated,
         rtr: Option<RtrKind>,
         params: &Params,
+        at: Cursor,
     ) -> Self {
         let mut framer = Framer::new(TxStream::new(net.crc, net.tx_markers));
         let current = rtr.map(|kind| Current {
@@ -188,6 +194,7 @@ impl TxCtx {
             sges: Sgl::empty(),
             sink: LastEntry::none(),
             waiting: None,
+            at,
             wr: SendWr::empty(),
             broken: None,
             respond_next: false,
@@ -229,6 +236,7 @@ impl TxCtx {
 
     /// Sends until there is nothing more to send, no space, or `budget` bytes are gone.
     fn run(&mut self, qp: &QpObj, sock: &mut impl Wire, budget: &mut usize) -> Leave {
+        self.at = qp.sq.cursor();
         let why = self.send(qp, sock, budget);
         if self.unqueued.is_some() {
             self.enlist(qp);

@@ -117,12 +117,12 @@ impl TxCtx {
                 let completions = &qp.stream.completions;
                 let glance = completions.glance();
                 if completions.was_full(glance) {
-                    return match qp.sq.has_work() {
+                    return match qp.sq.has_work_at(&self.at) {
                         true => Next::Crowded,
                         false => Next::Idle,
                     };
                 }
-                match qp.sq.take(&mut self.wr) {
+                match qp.sq.take(&mut self.at, &mut self.wr) {
                     Ok(false) => return Next::Idle,
                     Ok(true) => {
                         self.taken = self.taken.wrapping_add(1);
