@@ -196,12 +196,13 @@ impl Stream {
         )
     }
 
-    /// Applies `f` to the transmit token; `f` may be called several times.
+    /// Applies `f` to the transmit token; `f` may be called several times. `guess` is the word that
+    /// is expected there; a wrong guess costs no more than a look would.
     ///
     /// The exchange is a full barrier even if the word stays the same. What the caller did before
     /// is visible to the owner, which looks once more before it leaves.
-    pub(super) fn step(&self, f: impl Fn(u32) -> owner::Step) -> Action {
-        let mut now = self.owner.load(Relaxed);
+    pub(super) fn step(&self, guess: u32, f: impl Fn(u32) -> owner::Step) -> Action {
+        let mut now = guess;
         loop {
             let step = f(now);
             match self.owner.cmpxchg(now, step.next, Full) {

@@ -126,7 +126,7 @@ impl QpObj {
 
     /// Stops transmission: nobody sends after the return. Sleeps.
     pub(crate) fn stop_tx(&self) {
-        if let Action::Wait = self.stream.step(owner::stop) {
+        if let Action::Wait = self.stream.step(owner::INITIAL, owner::stop) {
             // Short: owners never wait for the network.
             self.stream.given_up.wait_for_completion();
         }

@@ -134,9 +134,9 @@ impl QpObj {
 
     /// Leaves posted work requests to a timer, because more are expected. Any context.
     fn kick_later(&self) {
-        let action = self
-            .stream
-            .step(|word| owner::kick(word, Wake::Post, false));
+        let action = self.stream.step(Wake::Post.usual(), |word| {
+            owner::kick(word, Wake::Post, false)
+        });
         if let Action::Enqueue = action {
             *self.stream.later.target().qp.lock() = Some(QpRef::from(self));
             self.stream.later.start(LATER);
@@ -199,7 +199,7 @@ impl QpObj {
         if self.stream.starved.xchg(false, Full) {
             context::msleep(1);
         }
-        if let Action::Run = self.stream.step(owner::take) {
+        if let Action::Run = self.stream.step(owner::QUEUED, owner::take) {
             self.stats.inc(Counter::MoverRuns);
             self.run_in_process(Turn::new(Reason::Mover, TURN));
         }
@@ -214,7 +214,8 @@ impl QpObj {
     /// Offers to transmit (`direct`), or asks for a datamover. `true` if the caller now owns the
     /// token.
     fn try_own(&self, wake: Wake, direct: bool) -> bool {
-        match self.stream.step(|word| owner::kick(word, wake, direct)) {
+        let kick = |word| owner::kick(word, wake, direct);
+        match self.stream.step(wake.usual(), kick) {
             Action::Run => true,
             Action::Enqueue => {
                 if let Wake::Space = wake {
@@ -370,7 +371,8 @@ impl QpObj {
 
     /// Releases the token; `true` if the caller still owns it, because somebody has left a note.
     fn release(&self, why: Leave) -> bool {
-        match self.stream.step(|word| owner::leave(word, why)) {
+        let leave = |word| owner::leave(word, why);
+        match self.stream.step(owner::DIRECT, leave) {
             Action::Again => true,
             Action::Enqueue => {
                 self.enqueue_mover(self.stream.home.load(Relaxed));
@@ -423,7 +425,7 @@ impl OnTimer for Later {
     fn on_timer(&self) {
         let qp = self.qp.lock().take();
         let Some(qp) = qp else { return };
-        if let Action::Run = qp.stream.step(owner::take) {
+        if let Action::Run = qp.stream.step(owner::QUEUED, owner::take) {
             qp.run_in_atomic(Turn::new(Reason::Later, SHORT_TURN));
         }
     }

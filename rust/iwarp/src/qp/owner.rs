@@ -5,9 +5,9 @@
 //! TCP calls back into the driver from inside the driver's own send, so no spinlock can be held
 //! across it. Instead a queue pair has at most one owner at a time: the context that changed the
 //! word to `DIRECT` (who sends at once) or `RUNNING` (a datamover or a timer). Everybody else
-//! leaves a note, the `KICK` bit, and goes on. The functions are pure; the caller loads the word,
-//! applies one of them and tries to store the result by compare-and-exchange, again with the fresh
-//! value until it succeeds, and then does the action.
+//! leaves a note, the `KICK` bit, and goes on. The functions are pure; the caller loads or guesses
+//! the word, applies one of them and tries to store the result by compare-and-exchange, again with
+//! the fresh value until it succeeds, and then does the action.
 //!
 //! The exchange must be a full barrier, and must be made even if the new value equals the old. For
 //! [`kick`] it orders "work published" before "word read"; for [`leave`] it orders "`KICK` cleared"
@@ -17,8 +17,10 @@
 pub const INITIAL: u32 = PAUSED_HOLD;
 
 const IDLE: u32 = 0;
-const DIRECT: u32 = 1;
-const QUEUED: u32 = 2;
+/// The word that the owner finds when it leaves, most of the time.
+pub const DIRECT: u32 = 1;
+/// The word that a datamover or the timer finds, most of the time.
+pub const QUEUED: u32 = 2;
 const RUNNING: u32 = 3;
 const PAUSED_SPACE: u32 = 4;
 const PAUSED_BLOCKED: u32 = 5;
@@ -119,6 +121,17 @@ pub enum Wake {
     /// The stream is up; for a responder, the first FPDU has come in, or its silence has lasted
     /// long enough.
     Open,
+}
+
+impl Wake {
+    /// The word that it finds, most of the time.
+    pub const fn usual(self) -> u32 {
+        match self {
+            Self::Post | Self::ReadRequest | Self::Unblock => IDLE,
+            Self::Space => PAUSED_SPACE,
+            Self::Open => PAUSED_HOLD,
+        }
+    }
 }
 
 /// Asks for work to be done. With `direct` the caller offers to do it itself.
