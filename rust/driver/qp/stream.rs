@@ -87,6 +87,11 @@ pub(crate) struct StreamParams {
     pub(crate) rtr: Rtr,
 }
 
+/// Reception has ended.
+const RX_STOPPED: u32 = 1;
+/// A datamover has to continue reception.
+const RX_DUE: u32 = 2;
+
 /// The data path of a QP.
 #[pin_data]
 pub(crate) struct Stream {
@@ -97,9 +102,8 @@ pub(crate) struct Stream {
     pub(super) given_up: Completion,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
-    pub(super) rx_stopped: Atomic<u32>,
-    /// A datamover has to continue reception.
-    pub(super) rx_due: Atomic<bool>,
+    /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`].
+    rx_bars: Atomic<u32>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
     #[pin]
@@ -145,8 +149,7 @@ impl Stream {
             given_up <- Completion::new(),
             tx: Slot::new(),
             rx: Slot::new(),
-            rx_stopped: Atomic::new(0),
-            rx_due: Atomic::new(false),
+            rx_bars: Atomic::new(0),
             orq <- ranked_spinlock!(Rank::Orq, Orq::empty()),
             irrq <- ranked_spinlock!(Rank::Irrq, Irrq::empty()),
             requests: Atomic::new(0),
@@ -217,8 +220,42 @@ impl Stream {
         owner::is_stopping(self.owner.load(Relaxed))
     }
 
-    pub(super) fn rx_stopped(&self) -> bool {
-        self.rx_stopped.load(Acquire) != 0
+    /// Whether `data_ready` may receive. The caller holds the socket, whose lock orders this: what
+    /// [`Self::stop_rx`] does before the lock is taken is seen by all who take it later.
+    pub(super) fn rx_is_open(&self) -> bool {
+        self.rx_bars.load(Relaxed) == 0
+    }
+
+    /// Ends reception, except for a run that has begun and holds the socket.
+    pub(super) fn stop_rx(&self) {
+        self.set_rx_bars(|bars| bars | RX_STOPPED);
+    }
+
+    /// Leaves reception to a datamover. The lock of its queue orders this before its turn.
+    pub(super) fn defer_rx(&self) {
+        self.set_rx_bars(|bars| bars | RX_DUE);
+    }
+
+    /// Takes reception over from the datamover, or as the datamover. The caller locks the socket
+    /// afterwards, which orders this for other receivers. Returns whether it was due.
+    pub(super) fn take_rx(&self) -> bool {
+        self.rx_is_due() && self.set_rx_bars(|bars| bars & !RX_DUE) & RX_DUE != 0
+    }
+
+    /// Whether a datamover has to continue reception.
+    pub(super) fn rx_is_due(&self) -> bool {
+        self.rx_bars.load(Relaxed) & RX_DUE != 0
+    }
+
+    /// Applies `f` to the bars, and returns those that were there.
+    fn set_rx_bars(&self, f: impl Fn(u32) -> u32) -> u32 {
+        let mut now = self.rx_bars.load(Relaxed);
+        loop {
+            match self.rx_bars.cmpxchg(now, f(now), Relaxed) {
+                Ok(old) => return old,
+                Err(other) => now = other,
+            }
+        }
     }
 
     /// Enters a Read Request of the peer. The caller wakes the transmitter afterwards.

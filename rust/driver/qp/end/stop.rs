@@ -115,7 +115,7 @@ impl QpObj {
 
     /// Stops reception: nothing is placed after the return. Sleeps.
     pub(crate) fn stop_rx(&self) {
-        self.stream.rx_stopped.store(1, Release);
+        self.stream.stop_rx();
         // Reception runs with the socket locked, so a run that has begun ends before the lock is
         // granted.
         let link = self.link.lock().clone();

@@ -54,14 +54,7 @@ use iwarp::{
         rdmap::MAX_HEADER, //
     }, //
 };
-use kernel::sync::{
-    atomic::{
-        Full,
-        Relaxed,
-        Release, //
-    },
-    Arc, //
-};
+use kernel::sync::Arc;
 
 /// Bytes consumed in one run.
 const TURN: usize = 256 * 1024;
@@ -236,7 +229,7 @@ fn peek<'a>(skb: &'a mut Skb<'_>, off: usize, len: usize) -> Result<&'a [u8]> {
 impl QpObj {
     /// The stream has data: `data_ready` of the endpoint. The socket is locked.
     pub(crate) fn rx_ready(&self, sk: &mut RxSock<'_>) {
-        if self.stream.rx_stopped() || self.stream.rx_due.load(Relaxed) {
+        if !self.stream.rx_is_open() {
             return;
         }
         // Empty before the start and after the end. The socket lock excludes other runs.
@@ -276,8 +269,8 @@ impl QpObj {
         self.stream.rx.put(rx);
         if more {
             stats.inc(Counter::RxDeferred);
-            // Set before the datamover can look; the socket lock orders it for all others.
-            self.stream.rx_due.store(true, Release);
+            // Before the datamover can look.
+            self.stream.defer_rx();
             self.enqueue_mover(context::cpu());
         }
         if let Some(wake) = wake {
@@ -295,18 +288,18 @@ impl QpObj {
 
     /// Takes reception over from a datamover.
     pub(crate) fn receive_here(&self) {
-        self.stream.rx_due.store(false, Relaxed);
+        self.stream.take_rx();
     }
 
     /// Continues reception in a datamover, if that is due.
     pub(super) fn receive_on(&self) {
-        if !self.stream.rx_due.load(Relaxed) || !self.stream.rx_due.xchg(false, Full) {
+        if !self.stream.take_rx() {
             return;
         }
         let link = self.link.lock().clone();
         if let Some(ep) = link {
             ep.socket().run_data_ready();
-            if !self.stream.rx_due.load(Relaxed) {
+            if !self.stream.rx_is_due() {
                 ep.received();
             }
         }
