@@ -160,6 +160,8 @@ pub(super) struct TxCtx {
     taken: u32,
     /// Decides when doorbells are answered.
     gather: Gather,
+    /// What it has decided, as in `Stream::gathers`.
+    gathers: bool,
     /// Credit while other QPs wait for the same datamover.
     share: Share,
     /// The last run ended because TCP had too little space.
@@ -200,6 +202,7 @@ impl TxCtx {
             respond_next: false,
             taken: 0,
             gather: Gather::new(),
+            gathers: false,
             share: Share::new(),
             paused: false,
             turns: 0,

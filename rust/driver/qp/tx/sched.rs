@@ -332,7 +332,10 @@ impl QpObj {
             received: self.stats.get(Counter::RxFpdus),
             tick: context::jiffies() as u32,
         });
-        self.stream.gathers.store(gathers, Relaxed);
+        if gathers != tx.gathers {
+            tx.gathers = gathers;
+            self.stream.gathers.store(gathers, Relaxed);
+        }
     }
 
     /// The bytes that this turn may send, and whether they are charged because other QPs wait.

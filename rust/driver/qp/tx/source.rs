@@ -65,13 +65,16 @@ pub(super) enum Next {
 impl TxCtx {
     /// Finds the next message.
     pub(super) fn next(&mut self, qp: &QpObj) -> Next {
-        if self.respond_next && self.respond(qp) {
+        let first = self.respond_next;
+        if first && self.respond(qp) {
             return Next::Message;
         }
         match self.next_from_sq(qp) {
-            // The SQ is empty or waits; responses need not.
-            Next::Idle if self.respond(qp) => Next::Message,
-            Next::Blocked | Next::Crowded if self.respond(qp) => Next::Message,
+            // The SQ is empty or waits; responses need not. A request that has come since the look
+            // above leaves a note in the token.
+            Next::Idle | Next::Blocked | Next::Crowded if !first && self.respond(qp) => {
+                Next::Message
+            }
             next => next,
         }
     }
