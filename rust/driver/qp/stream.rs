@@ -64,11 +64,9 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
             Full,
-            Relaxed,
-            Release, //
+            Relaxed, //
         },
         Arc,
         Completion, //
@@ -108,8 +106,8 @@ pub(crate) struct Stream {
     pub(super) orq: SpinLockIrq<Orq>,
     #[pin]
     irrq: SpinLockIrq<Irrq>,
-    /// Requests in the IRRQ, read without its lock. A hint only: adding a request wakes the owner
-    /// afterwards.
+    /// Requests in the IRRQ, stored with its lock held and read without it. A hint only: adding a
+    /// request wakes the owner afterwards.
     requests: Atomic<u32>,
     #[pin]
     pub(super) completions: SendCompletions,
@@ -135,7 +133,7 @@ pub(crate) struct Stream {
     /// The next flushed work request reports that the peer is gone.
     pub(super) unreachable: Atomic<bool>,
     /// `LAST_WQE_REACHED` has been raised.
-    pub(super) last_wqe: Atomic<u32>,
+    pub(super) last_wqe: Atomic<bool>,
     /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
     pub(super) reaper: Arc<Reaper>,
@@ -164,7 +162,7 @@ impl Stream {
             starved: Atomic::new(false),
             flushes: Atomic::new(0),
             unreachable: Atomic::new(false),
-            last_wqe: Atomic::new(0),
+            last_wqe: Atomic::new(false),
             mover,
             reaper: Reaper::new()?,
         })
@@ -260,20 +258,22 @@ impl Stream {
 
     /// Enters a Read Request of the peer. The caller wakes the transmitter afterwards.
     pub(super) fn add_request(&self, request: Request) -> iwarp::error::Result<()> {
-        self.irrq.lock().push(request)?;
-        self.requests.fetch_add(1, Release);
+        let mut irrq = self.irrq.lock();
+        irrq.push(request)?;
+        self.requests.store(irrq.len(), Relaxed);
         Ok(())
     }
 
     /// Whether there are Read Requests to answer.
     pub(super) fn has_requests(&self) -> bool {
-        self.requests.load(Acquire) != 0
+        self.requests.load(Relaxed) != 0
     }
 
     /// The next Read Request to answer.
     pub(super) fn take_request(&self) -> Option<Request> {
-        let request = self.irrq.lock().take()?;
-        self.requests.fetch_sub(1, Relaxed);
+        let mut irrq = self.irrq.lock();
+        let request = irrq.take()?;
+        self.requests.store(irrq.len(), Relaxed);
         Some(request)
     }
 
@@ -284,14 +284,16 @@ impl Stream {
 
     /// Whether the caller flushes the first work request after the peer was gone.
     pub(super) fn take_unreachable(&self) -> bool {
-        self.unreachable.load(Relaxed) && self.unreachable.xchg(false, Full)
+        self.unreachable.load(Relaxed) && self.unreachable.xchg(false, Relaxed)
     }
 
     /// Empties the queues of Reads. Their contents are dropped without a lock.
     pub(super) fn clear_reads(&self) {
         let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
-        let irrq = core::mem::replace(&mut *self.irrq.lock(), Irrq::empty());
+        let mut waiting = self.irrq.lock();
+        let irrq = core::mem::replace(&mut *waiting, Irrq::empty());
         self.requests.store(0, Relaxed);
+        drop(waiting);
         drop((orq, irrq));
     }
 }

@@ -108,6 +108,7 @@ impl Drop for Net {
 }
 
 /// Runs `job` soon, in process context. Any context.
+#[cold]
 fn release_later(job: Pin<KBox<socket::Handle>>) {
     // SAFETY: The queue is valid as long as its address is there: `Net` is dropped after all that
     // has sockets.

@@ -52,7 +52,7 @@ impl QpObj {
     /// Raises `LAST_WQE_REACHED` if the QP has a shared receive queue, and starts the reaper.
     /// Called after [`Self::enter_error`]. Sleeps.
     pub(crate) fn flushed(&self) {
-        if self.rq.is_srq() && self.stream.last_wqe.xchg(1, Full) == 0 {
+        if self.rq.is_srq() && !self.stream.last_wqe.xchg(true, Relaxed) {
             self.event(QpEvent::LastWqeReached);
         }
         self.start_reaper();

@@ -29,7 +29,7 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Release, //
+    sync::atomic::Relaxed, //
 };
 
 /// The cause of a stream's failure.
@@ -110,7 +110,8 @@ impl QpObj {
 
     /// Notes that the peer is gone; the next flushed work request reports it.
     pub(crate) fn peer_gone(&self) {
-        self.stream.unreachable.store(true, Release);
+        // A flush follows an advance of the phase, whose barrier orders this before it.
+        self.stream.unreachable.store(true, Relaxed);
     }
 
     /// Stops reception: nothing is placed after the return. Sleeps.

@@ -45,10 +45,7 @@ use iwarp::qp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Full,
-        Relaxed, //
-    }, //
+    sync::atomic::Relaxed, //
 };
 
 /// Bytes of a turn in process context if no other QP waits.
@@ -196,7 +193,7 @@ impl QpObj {
     pub(crate) fn run_mover(&self) {
         self.receive_on();
         self.retire_released();
-        if self.stream.starved.xchg(false, Full) {
+        if self.stream.starved.xchg(false, Relaxed) {
             context::msleep(1);
         }
         if let Action::Run = self.stream.step(owner::QUEUED, owner::take) {
