@@ -37,15 +37,11 @@ use crate::kapi::{
     sync::SpinLockIrq, //
 };
 use iwarp::{
-    mem::{
-        access::{
-            Access,
-            Consumer,
-            Need,
-            PdId,
-            Rights, //
-        },
-        stag::Stag, //
+    mem::access::{
+        Accessor,
+        Consumer,
+        PdId,
+        Rights, //
     },
     qp::fsm::State, //
 };
@@ -126,34 +122,30 @@ impl Qp {
 }
 
 impl QpObj {
-    /// What the peer may do, whatever memory it is.
-    fn remote_rights(&self) -> Rights {
-        match self.strict.load(Relaxed) {
-            true => Rights(self.access.load(Relaxed)),
-            // rdma_cm sets the flags itself, so they do not express what the program wants.
-            false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
-        }
-    }
-
-    /// The access of this queue pair to `len` bytes at `to` in the memory that `stag` names.
+    /// The queue pair as an accessor, for its own work requests.
     #[inline]
-    pub(crate) fn access_to(&self, stag: Stag, to: u64, len: u64, need: Need) -> Access {
-        Access {
-            stag,
-            to,
-            len,
-            need,
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
             pd: self.pd,
             qp: self.qp_num(),
             consumer: match self.is_user() {
                 true => Consumer::User,
                 false => Consumer::Kernel,
             },
-            remote: match need {
-                Need::RemoteRead | Need::RemoteWrite => self.remote_rights(),
-                // The peer has no part in it.
-                Need::LocalRead | Need::LocalWrite | Need::Bind => Rights::NONE,
+            remote: Rights::NONE,
+        }
+    }
+
+    /// The same, for what the peer asks for.
+    #[inline]
+    pub(crate) fn peer_accessor(&self) -> Accessor {
+        Accessor {
+            remote: match self.strict.load(Relaxed) {
+                true => Rights(self.access.load(Relaxed)),
+                // rdma_cm sets the flags itself, so they do not express what the program wants.
+                false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
             },
+            ..self.accessor()
         }
     }
 }

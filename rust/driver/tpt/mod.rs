@@ -27,6 +27,7 @@ use iwarp::{
         access::{
             self,
             Access,
+            Accessor,
             Invalidate,
             PdId, //
         },
@@ -143,18 +144,17 @@ impl Tpt {
     pub(crate) fn invalidate(
         &self,
         stag: Stag,
-        pd: PdId,
-        qpn: u32,
+        by: &Accessor,
         remote: bool,
     ) -> Result<(), AccessError> {
         let entry = self.table.get(stag.index());
         let Some(entry) = entry else {
             // The lookup only gives the error.
-            access::check_invalidate(None, stag, pd, qpn, remote)?;
+            access::check_invalidate(None, stag, by, remote)?;
             return Err(AccessError::UnknownStag);
         };
         entry.invalidate(|region| {
-            let what = access::check_invalidate(Some(region), stag, pd, qpn, remote)?;
+            let what = access::check_invalidate(Some(region), stag, by, remote)?;
             Ok(matches!(what, Invalidate::Now))
         })
     }

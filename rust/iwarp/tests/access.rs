@@ -22,6 +22,7 @@ use iwarp::{
             check_fast_reg,
             check_invalidate,
             Access,
+            Accessor,
             Consumer,
             FastReg,
             Invalidate,
@@ -40,6 +41,12 @@ use iwarp::{
 };
 
 const LEN: u64 = 0x1000;
+const PROGRAM: Accessor = Accessor {
+    pd: PD,
+    qp: QP,
+    consumer: Consumer::User,
+    remote: Rights(u32::MAX),
+};
 const NEEDS: [Need; 5] = [
     Need::LocalRead,
     Need::LocalWrite,
@@ -58,16 +65,16 @@ fn access(to: u64, len: u64, need: Need) -> Access {
         to,
         len,
         need,
-        pd: PD,
-        qp: QP,
-        consumer: Consumer::User,
-        remote: Rights(u32::MAX),
+        by: PROGRAM,
     }
 }
 
 fn by_kernel(to: u64, len: u64, need: Need) -> Access {
     Access {
-        consumer: Consumer::Kernel,
+        by: Accessor {
+            consumer: Consumer::Kernel,
+            ..PROGRAM
+        },
         ..access(to, len, need)
     }
 }
@@ -151,7 +158,7 @@ fn bounds_at_random() {
 fn nothing_is_checked_for_length_zero() {
     let mut a = access(u64::MAX, 0, Need::RemoteWrite);
     a.stag = Stag(0);
-    a.pd = PdId(99);
+    a.by.pd = PdId(99);
     assert_eq!(check(None, &a), Ok(0));
     let dead = Region {
         valid: false,
@@ -230,7 +237,10 @@ fn rights_of_the_queue_pair() {
                 Need::RemoteRead => bits & 4 != 0,
             };
             let asked = Access {
-                remote: Rights(bits),
+                by: Accessor {
+                    remote: Rights(bits),
+                    ..PROGRAM
+                },
                 ..access(BASE, 8, need)
             };
             let expected = if allowed {
@@ -285,7 +295,10 @@ fn all_of_memory_is_not_for_programs() {
 #[test]
 fn domains_do_not_come_round() {
     let other = Access {
-        pd: PdId(PD.0 + (1 << 32)),
+        by: Accessor {
+            pd: PdId(PD.0 + (1 << 32)),
+            ..PROGRAM
+        },
         ..access(BASE, 8, Need::LocalRead)
     };
     assert_eq!(check(Some(&good()), &other), Err(AccessError::WrongPd));
@@ -293,7 +306,8 @@ fn domains_do_not_come_round() {
 
 #[test]
 fn invalidation() {
-    let ask = |region: &Region, remote| check_invalidate(Some(region), good().stag, PD, QP, remote);
+    let ask =
+        |region: &Region, remote| check_invalidate(Some(region), good().stag, &PROGRAM, remote);
     let fast = Region {
         kind: Kind::FastMr,
         ..good()
@@ -328,12 +342,16 @@ fn invalidation() {
         ..fast
     };
     assert_eq!(ask(&free, true), Ok(Invalidate::AlreadyFree));
-    let stale = check_invalidate(Some(&fast), good().stag.with_key(0), PD, QP, true);
+    let stale = check_invalidate(Some(&fast), good().stag.with_key(0), &PROGRAM, true);
     assert_eq!(stale, Err(AccessError::WrongKey));
-    let foreign = check_invalidate(Some(&fast), good().stag, PdId(0), QP, true);
+    let other = Accessor {
+        pd: PdId(0),
+        ..PROGRAM
+    };
+    let foreign = check_invalidate(Some(&fast), good().stag, &other, true);
     assert_eq!(foreign, Err(AccessError::WrongPd));
     assert_eq!(
-        check_invalidate(None, good().stag, PD, QP, true),
+        check_invalidate(None, good().stag, &PROGRAM, true),
         Err(AccessError::UnknownStag)
     );
 }

@@ -27,6 +27,7 @@ use iwarp::{
             check,
             check_invalidate,
             Access,
+            Accessor,
             Consumer,
             Kind,
             Need,
@@ -374,15 +375,17 @@ fn accesses() {
             to: small(64),
             len: small(64),
             need: needs[(small(5) % 5) as usize],
-            pd: PdId(small(2)),
-            qp: small(2) as u32,
-            consumer: [Consumer::User, Consumer::Kernel][(small(2) % 2) as usize],
-            remote: Rights(small(64) as u32),
+            by: Accessor {
+                pd: PdId(small(2)),
+                qp: small(2) as u32,
+                consumer: [Consumer::User, Consumer::Kernel][(small(2) % 2) as usize],
+                remote: Rights(small(64) as u32),
+            },
         };
         if let Ok(offset) = check(Some(&region), &access) {
             assert!(access.len == 0 || offset + access.len <= region.len);
         }
-        let _ = check_invalidate(Some(&region), access.stag, access.pd, access.qp, true);
+        let _ = check_invalidate(Some(&region), access.stag, &access.by, true);
     }
 }
 

@@ -26,7 +26,10 @@ use iwarp::{
         Result, //
     },
     mem::{
-        access::Need as Right,
+        access::{
+            Access,
+            Need as Right, //
+        },
         stag::Stag, //
     },
     qp::owner::Wake,
@@ -85,7 +88,7 @@ impl RxCtx {
             Some(stag) => qp
                 .dev
                 .tpt
-                .invalidate(stag, qp.pd, qp.qp_num(), true)
+                .invalidate(stag, &qp.peer_accessor(), true)
                 .map_err(|error| Error::Access {
                     error,
                     op: AccessOp::Invalidate,
@@ -109,12 +112,13 @@ impl RxCtx {
                 qp.dev
                     .tpt
                     .resolve(
-                        &qp.access_to(
-                            read.source_stag,
-                            read.source_to,
-                            u64::from(len),
-                            Right::RemoteRead,
-                        ),
+                        &Access {
+                            stag: read.source_stag,
+                            to: read.source_to,
+                            len: u64::from(len),
+                            need: Right::RemoteRead,
+                            by: qp.peer_accessor(),
+                        },
                         &mut self.read,
                     )
                     .map_err(|error| Error::Access {
@@ -140,7 +144,7 @@ impl RxCtx {
         self.wake.get_or_insert(Wake::Unblock);
         let Some(seq) = read.seq else { return Ok(()) };
         if let Some(stag) = read.inval {
-            let done = qp.dev.tpt.invalidate(stag, qp.pd, qp.qp_num(), false);
+            let done = qp.dev.tpt.invalidate(stag, &qp.accessor(), false);
             if let Err(error) = done {
                 let error = Error::Access {
                     error,

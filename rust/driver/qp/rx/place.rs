@@ -21,7 +21,11 @@ use iwarp::{
         Error,
         Result, //
     },
-    mem::access::Need as Right,
+    mem::access::{
+        Access,
+        Accessor,
+        Need as Right, //
+    },
     rx::{
         Kind,
         Segment, //
@@ -113,8 +117,11 @@ impl RxCtx {
     ) -> Result<bool, AccessError> {
         // The element brings the protection domain, because an SRQ has its own.
         let list = List {
-            qp,
-            pd: self.recv.pd,
+            tpt: &qp.dev.tpt,
+            by: Accessor {
+                pd: self.recv.pd,
+                ..qp.accessor()
+            },
             sges: self.recv.sges(),
         };
         if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
@@ -139,7 +146,13 @@ impl RxCtx {
         payload: Option<(&Skb<'_>, usize)>,
     ) -> Result<bool, AccessError> {
         let Tagged { stag, to } = tagged;
-        let access = qp.access_to(stag, to, len as u64, Right::RemoteWrite);
+        let access = Access {
+            stag,
+            to,
+            len: len as u64,
+            need: Right::RemoteWrite,
+            by: qp.peer_accessor(),
+        };
         let tpt = &qp.dev.tpt;
         if let Some((skb, pos)) = payload {
             tpt.access(&access, &mut self.written, |memory, offset| {

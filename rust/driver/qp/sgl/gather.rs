@@ -47,8 +47,7 @@ impl Sgl {
                 return Err(AccessError::Bounds);
             }
             let access = list.access(sge, Need::LocalRead);
-            let tpt = &list.qp.dev.tpt;
-            return tpt.access(&access, &mut self.last, |memory, offset| {
+            return list.tpt.access(&access, &mut self.last, |memory, offset| {
                 memory.read(offset, dst)
             });
         }

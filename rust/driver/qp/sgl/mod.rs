@@ -12,12 +12,12 @@ mod gather;
 mod scatter;
 
 use crate::{
-    driver::{
-        tpt::entry::{
+    driver::tpt::{
+        entry::{
             LastEntry,
             MemRef, //
         },
-        QpObj, //
+        Tpt, //
     },
     kapi::rdma::Sge, //
 };
@@ -26,8 +26,8 @@ use iwarp::{
     mem::{
         access::{
             Access,
-            Need,
-            PdId, //
+            Accessor,
+            Need, //
         },
         stag::Stag, //
     }, //
@@ -38,18 +38,21 @@ pub(crate) const MAX_SGE: usize = crate::uapi::abi::MAX_SGE;
 
 /// An unchecked list, and the queue pair that uses it.
 pub(crate) struct List<'a> {
-    pub(crate) qp: &'a QpObj,
-    /// The protection domain of `qp`, or of the shared receive queue that the list comes from.
-    pub(crate) pd: PdId,
+    pub(crate) tpt: &'a Tpt,
+    /// The queue pair. Its protection domain is that of the shared receive queue, if the list comes
+    /// from one.
+    pub(crate) by: Accessor,
     pub(crate) sges: &'a [Sge],
 }
 
 impl List<'_> {
     fn access(&self, sge: &Sge, need: Need) -> Access {
-        let (stag, len) = (Stag(sge.lkey), u64::from(sge.len));
         Access {
-            pd: self.pd,
-            ..self.qp.access_to(stag, sge.addr, len, need)
+            stag: Stag(sge.lkey),
+            to: sge.addr,
+            len: u64::from(sge.len),
+            need,
+            by: self.by,
         }
     }
 }
@@ -99,7 +102,7 @@ impl Sgl {
         for sge in used {
             let piece = pieces.next().ok_or(AccessError::Length)?;
             let access = list.access(sge, need);
-            let mem = list.qp.dev.tpt.resolve(&access, &mut self.last)?;
+            let mem = list.tpt.resolve(&access, &mut self.last)?;
             self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
             *piece = Some(Piece {
                 mem,

@@ -29,8 +29,7 @@ impl Sgl {
                 return Err(AccessError::Bounds);
             }
             let access = list.access(sge, Need::LocalWrite);
-            let tpt = &list.qp.dev.tpt;
-            return tpt.access(&access, &mut self.last, |memory, offset| {
+            return list.tpt.access(&access, &mut self.last, |memory, offset| {
                 memory.write_from_skb(offset, len, skb, off)
             });
         }

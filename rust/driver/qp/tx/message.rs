@@ -259,8 +259,8 @@ impl TxCtx {
 /// The scatter/gather list of a work request.
 pub(super) fn list<'a>(qp: &'a QpObj, wr: &'a SendWr) -> List<'a> {
     List {
-        qp,
-        pd: qp.pd,
+        tpt: &qp.dev.tpt,
+        by: qp.accessor(),
         sges: wr.sges(),
     }
 }

@@ -33,7 +33,10 @@ use iwarp::{
         Error as IwarpError, //
     },
     mem::{
-        access::Need as Right,
+        access::{
+            Access,
+            Need as Right, //
+        },
         stag::Stag, //
     },
     qp::credits::Gate,
@@ -288,7 +291,13 @@ impl TxCtx {
         let wr = &self.wr;
         let sge = wr.sges().first().copied().unwrap_or_default();
         let stag = Stag(sge.lkey);
-        let access = qp.access_to(stag, sge.addr, u64::from(sge.len), Right::LocalWrite);
+        let access = Access {
+            stag,
+            to: sge.addr,
+            len: u64::from(sge.len),
+            need: Right::LocalWrite,
+            by: qp.accessor(),
+        };
         let sink = match sge.len {
             0 => None,
             _ => Some(
@@ -342,9 +351,7 @@ impl TxCtx {
         let (done, op) = match self.wr.reg.take() {
             Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
             None => (
-                qp.dev
-                    .tpt
-                    .invalidate(self.wr.inval, qp.pd, qp.qp_num(), false),
+                qp.dev.tpt.invalidate(self.wr.inval, &qp.accessor(), false),
                 AccessOp::LocalInvalidate,
             ),
         };

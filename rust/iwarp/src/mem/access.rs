@@ -136,6 +136,19 @@ pub enum Need {
     Bind,
 }
 
+/// The queue pair that makes an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessor {
+    /// PD of the QP, or of the SRQ the receive buffer came from.
+    pub pd: PdId,
+    /// Number of the QP.
+    pub qp: u32,
+    /// Owner of the QP.
+    pub consumer: Consumer,
+    /// What the QP lets its peer do, whatever memory it is. Of no effect on an access of its own.
+    pub remote: Rights,
+}
+
 /// An access to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -147,14 +160,8 @@ pub struct Access {
     pub len: u64,
     /// The right it takes.
     pub need: Need,
-    /// PD of the QP, or of the SRQ the receive buffer came from.
-    pub pd: PdId,
-    /// Number of the QP.
-    pub qp: u32,
-    /// Owner of the QP.
-    pub consumer: Consumer,
-    /// What the QP lets its peer do, whatever memory it is.
-    pub remote: Rights,
+    /// The queue pair.
+    pub by: Accessor,
 }
 
 /// Checks an access and returns its offset from the start of the region.
@@ -178,14 +185,14 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
     let fits = match region.kind {
         Kind::Mr | Kind::FastMr => true,
         // Only kernel consumers use it, under any PD. Peers and programs never do.
-        Kind::DmaMr => !remote && access.consumer == Consumer::Kernel,
+        Kind::DmaMr => !remote && access.by.consumer == Consumer::Kernel,
         // Windows are for peers.
         Kind::Mw1 | Kind::Mw2 => remote,
     };
     if !fits {
         return Err(AccessError::WrongKind);
     }
-    check_owner(region, access.pd, access.qp)?;
+    check_owner(region, &access.by)?;
     if region.stag != access.stag {
         return Err(AccessError::WrongKey);
     }
@@ -198,7 +205,7 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
         Some(offset_end) if offset_end <= region.len => {}
         _ => return Err(AccessError::Bounds),
     }
-    let both = region.rights.intersection(access.remote);
+    let both = region.rights.intersection(access.by.remote);
     let granted = match access.need {
         Need::LocalRead => true,
         Need::LocalWrite => region
@@ -215,12 +222,12 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
     }
 }
 
-fn check_owner(region: &Region, pd: PdId, qp: u32) -> Result<(), AccessError> {
-    if region.pd != pd {
+fn check_owner(region: &Region, by: &Accessor) -> Result<(), AccessError> {
+    if region.pd != by.pd {
         return Err(AccessError::WrongPd);
     }
     match region.bound_qp {
-        Some(bound) if bound != qp => Err(AccessError::WrongQp),
+        Some(bound) if bound != by.qp => Err(AccessError::WrongQp),
         _ => Ok(()),
     }
 }
@@ -242,8 +249,7 @@ pub enum Invalidate {
 pub fn check_invalidate(
     region: Option<&Region>,
     stag: Stag,
-    pd: PdId,
-    qp: u32,
+    by: &Accessor,
     remote: bool,
 ) -> Result<Invalidate, AccessError> {
     let region = region.ok_or(AccessError::UnknownStag)?;
@@ -253,7 +259,7 @@ pub fn check_invalidate(
     if !matches!(region.kind, Kind::FastMr | Kind::Mw2) {
         return Err(AccessError::WrongKind);
     }
-    check_owner(region, pd, qp)?;
+    check_owner(region, by)?;
     if region.stag != stag {
         return Err(AccessError::WrongKey);
     }

@@ -14,6 +14,7 @@ use iwarp::{
         access::{
             check,
             Access,
+            Accessor,
             Consumer,
             Need as Right,
             PdId,
@@ -327,10 +328,12 @@ impl Receiver {
             to,
             len: u64::from(len),
             need,
-            pd: PD,
-            qp: QP,
-            consumer: Consumer::User,
-            remote: Rights::REMOTE_WRITE,
+            by: Accessor {
+                pd: PD,
+                qp: QP,
+                consumer: Consumer::User,
+                remote: Rights::REMOTE_WRITE,
+            },
         };
         let entry = (stag.index() == self.region.stag.index()).then_some(&self.region);
         check(entry, &access).map_err(|error| error.during(op))

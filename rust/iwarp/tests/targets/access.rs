@@ -11,6 +11,7 @@ use iwarp::{
             check_fast_reg,
             check_invalidate,
             Access,
+            Accessor,
             Consumer,
             FastReg,
             Invalidate,
@@ -91,14 +92,16 @@ pub fn run(data: &[u8]) {
         to,
         len,
         need: NEEDS[input.below(5)],
-        pd: rarely(input, region.pd, PdId((1 << 32) + 5)),
-        qp: rarely(input, 8, 9),
-        consumer: if input.flag() {
-            Consumer::Kernel
-        } else {
-            Consumer::User
+        by: Accessor {
+            pd: rarely(input, region.pd, PdId((1 << 32) + 5)),
+            qp: rarely(input, 8, 9),
+            consumer: if input.flag() {
+                Consumer::Kernel
+            } else {
+                Consumer::User
+            },
+            remote: Rights(rarely(input, u32::MAX, 0) ^ u32::from(input.u8() & 7)),
         },
-        remote: Rights(rarely(input, u32::MAX, 0) ^ u32::from(input.u8() & 7)),
     };
 
     let has = |bits: u32| region.rights.0 & bits != 0;
@@ -113,9 +116,9 @@ pub fn run(data: &[u8]) {
     let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
     let window = matches!(region.kind, Kind::Mw1 | Kind::Mw2);
     let here = region.stag.0 >> 8 == access.stag.0 >> 8;
-    let own_pd = (region.pd == access.pd, AccessError::WrongPd);
+    let own_pd = (region.pd == access.by.pd, AccessError::WrongPd);
     let own_qp = (
-        region.bound_qp.is_none_or(|qp| qp == access.qp),
+        region.bound_qp.is_none_or(|qp| qp == access.by.qp),
         AccessError::WrongQp,
     );
     let key = (region.stag == access.stag, AccessError::WrongKey);
@@ -128,7 +131,8 @@ pub fn run(data: &[u8]) {
                 if window {
                     remote
                 } else {
-                    region.kind != Kind::DmaMr || (!remote && access.consumer == Consumer::Kernel)
+                    region.kind != Kind::DmaMr
+                        || (!remote && access.by.consumer == Consumer::Kernel)
                 },
                 AccessError::WrongKind,
             ),
@@ -141,8 +145,8 @@ pub fn run(data: &[u8]) {
                 match access.need {
                     Need::LocalRead => true,
                     Need::LocalWrite => has(1 | 2),
-                    Need::RemoteWrite => has(2) && access.remote.0 & 2 != 0,
-                    Need::RemoteRead => has(4) && access.remote.0 & 4 != 0,
+                    Need::RemoteWrite => has(2) && access.by.remote.0 & 2 != 0,
+                    Need::RemoteRead => has(4) && access.by.remote.0 & 4 != 0,
                     Need::Bind => has(16),
                 },
                 AccessError::Rights,
@@ -154,7 +158,7 @@ pub fn run(data: &[u8]) {
     let allowed = check(Some(&region), &access);
     assert_eq!(allowed, expect);
     // Whatever else holds: all of memory is not for programs, nor for peers.
-    if len != 0 && region.kind == Kind::DmaMr && (remote || access.consumer == Consumer::User) {
+    if len != 0 && region.kind == Kind::DmaMr && (remote || access.by.consumer == Consumer::User) {
         assert!(allowed.is_err());
     }
     let nobody = if len == 0 {
@@ -187,7 +191,7 @@ pub fn run(data: &[u8]) {
             ),
         ],
     );
-    let done = check_invalidate(Some(&region), access.stag, access.pd, access.qp, by_peer);
+    let done = check_invalidate(Some(&region), access.stag, &access.by, by_peer);
     assert_eq!(done, expect);
 
     let reg = FastReg {
@@ -195,7 +199,7 @@ pub fn run(data: &[u8]) {
         rights: Rights(u32::from(input.u8())),
         len,
         max_len: rarely(input, region.len, len),
-        pd: access.pd,
+        pd: access.by.pd,
     };
     let expect = verdict(
         (),
