@@ -30,6 +30,7 @@ use crate::kapi::{
     crc32c,
     net::{
         Net,
+        NetRef,
         NetdevNotifier, //
     },
     random::SipHash,
@@ -107,6 +108,8 @@ pub(crate) struct Shared {
     stags: StagGenerator<StagSecret>,
     /// STags generated so far.
     stags_made: Atomic<u64>,
+    /// What all sockets use.
+    pub(crate) net: NetRef,
     /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
     /// The datamovers.
@@ -119,12 +122,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(module: &'static ThisModule, params: Params) -> Result<Arc<Self>> {
+    fn new(module: &'static ThisModule, params: Params, net: NetRef) -> Result<Arc<Self>> {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let movers = datamover::Movers::new()?;
         let shared = Self {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
+            net,
             cm,
             movers,
             debugfs: Dir::new(c"siw"),
@@ -178,9 +182,9 @@ impl Provider {
     /// Registers the link type; devices come by `rdma link add`.
     pub(crate) fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
         crc32c::choose()?;
-        let net = Net::init(c"siw_release")?;
+        let net = Net::new(c"siw_release")?;
         let release = ReleaseQueue::new(c"siw_unpin")?;
-        let shared = Shared::new(module, params)?;
+        let shared = Shared::new(module, params, net.user())?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
         let notice = Notice::register(c"siw")?;

@@ -111,14 +111,6 @@ impl WorkQueue {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::kapi_flush_workqueue(self.0.as_ptr()) };
     }
-
-    /// As [`Self::flush`], including items that the items queue. Nothing else may queue items. May
-    /// sleep.
-    pub(crate) fn drain(&self) {
-        might_sleep();
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::drain_workqueue(self.0.as_ptr()) };
-    }
 }
 
 impl Deref for WorkQueue {

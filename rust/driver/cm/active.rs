@@ -73,8 +73,8 @@ pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let mut request = KVec::new();
     request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL)?;
 
-    let net = dev.netdev.net().ok_or(ENODEV)?;
-    let sock = Socket::new(&net, remote.family())?;
+    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let sock = Socket::new(dev.shared.net.clone(), &ns, remote.family())?;
     if remote.family() == Family::V6 && id.afonly() {
         sock.set_v6only()?;
     }

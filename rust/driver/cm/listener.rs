@@ -146,7 +146,7 @@ fn listen(
     addr: &SockAddr,
     opts: &ListenOpts,
 ) -> Result<Arc<Listener>> {
-    let net = dev.netdev.net().ok_or(ENODEV)?;
+    let ns = dev.netdev.net().ok_or(ENODEV)?;
     let number = dev.endpoints.next_id();
     let listener = Arc::pin_init(
         pin_init!(Listener {
@@ -162,7 +162,7 @@ fn listen(
         GFP_KERNEL,
     )?;
     let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL)?;
-    let sock = net::Listener::new(&net, addr, opts, hook)?;
+    let sock = net::Listener::new(dev.shared.net.clone(), &ns, addr, opts, hook)?;
     listener.sock.populate(sock);
     // Connections may have come in before `sock` was set.
     listener.wake();

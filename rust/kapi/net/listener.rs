@@ -10,12 +10,12 @@ use super::{
         Owner, //
     },
     netdev::NetNs,
-    release_later,
     socket::{
         Handle,
         Shutdown,
         Socket, //
     },
+    NetRef, //
 };
 use crate::kapi::bindings;
 use core::mem::ManuallyDrop;
@@ -45,12 +45,13 @@ pub(crate) struct Listener(ManuallyDrop<Pin<KBox<Handle>>>);
 impl Listener {
     /// Listens on `addr`. May sleep.
     pub(crate) fn new(
-        net: &NetNs,
+        net: NetRef,
+        ns: &NetNs,
         addr: &SockAddr,
         opts: &ListenOpts,
         acceptor: Arc<dyn Acceptor>,
     ) -> Result<Self> {
-        let this = Self(ManuallyDrop::new(Handle::create(net, addr.family())?));
+        let this = Self(ManuallyDrop::new(Handle::create(net, ns, addr.family())?));
         if opts.v6only {
             this.0.set_v6only()?;
         }
@@ -89,6 +90,6 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // SAFETY: Not used after this.
-        release_later(unsafe { ManuallyDrop::take(&mut self.0) });
+        Handle::release_later(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }

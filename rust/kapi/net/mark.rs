@@ -14,10 +14,8 @@
 //!
 //! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
-use crate::kapi::{
-    bindings,
-    context, //
-};
+use super::NetRef;
+use crate::kapi::bindings;
 use core::{
     cell::UnsafeCell,
     ptr::NonNull, //
@@ -28,22 +26,8 @@ use kernel::{
         __GFP_NOWARN, //
     },
     prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed,
-            Release, //
-        },
-        Arc, //
-    },
+    sync::Arc, //
 };
-
-/// The number of marks that buffers may have.
-static OUT: Atomic<u32> = Atomic::new(0);
-
-/// How long [`wait`] is silent before its first message, and between two messages.
-const PATIENCE_MS: u32 = 10_000;
 
 /// The handler of a mark's release.
 pub(crate) trait OnRelease: Send + Sync + 'static {
@@ -61,6 +45,7 @@ struct Inner {
     // The first field, because the C side knows only this.
     ubuf: UnsafeCell<bindings::ubuf_info>,
     owner: Option<Arc<dyn OnRelease>>,
+    _net: NetRef,
 }
 
 // SAFETY: The C side changes nothing but the count, which is atomic.
@@ -78,7 +63,7 @@ pub(crate) struct Mark(Arc<Inner>);
 
 impl Mark {
     /// Makes a mark and the marker that puts it on buffers. Any context.
-    pub(crate) fn new(owner: Option<Arc<dyn OnRelease>>) -> Result<(Self, Marker)> {
+    pub(crate) fn new(net: NetRef, owner: Option<Arc<dyn OnRelease>>) -> Result<(Self, Marker)> {
         let inner = Arc::new(
             Inner {
                 ubuf: UnsafeCell::new(bindings::ubuf_info {
@@ -92,10 +77,10 @@ impl Mark {
                         | bindings::SKBFL_DONT_ORPHAN) as u8,
                 }),
                 owner,
+                _net: net,
             },
             GFP_ATOMIC | __GFP_NOWARN,
         )?;
-        OUT.fetch_add(1, Relaxed);
         // INVARIANT: This reference is the one that belongs to the count.
         let raw = Arc::into_raw(inner.clone());
         // SAFETY: An `Arc` is not at address 0.
@@ -153,8 +138,6 @@ unsafe fn put(ubuf: *mut bindings::ubuf_info) {
     if let Some(owner) = &inner.owner {
         owner.released();
     }
-    drop(inner);
-    OUT.fetch_sub(1, Release);
 }
 
 /// Called when a buffer with the mark is freed or was copied.
@@ -169,19 +152,4 @@ unsafe extern "C" fn complete(
 ) {
     // SAFETY: By the contract of this function.
     unsafe { put(ubuf) };
-}
-
-/// Waits until no buffer has a mark whose release calls this module. May sleep.
-///
-/// There must be no sockets any more. The data they sent may still be queued at a device, and
-/// nothing can take it from there. So the wait has no bound, and logs what it waits for.
-pub(super) fn wait() {
-    while !context::poll(PATIENCE_MS, 1, || OUT.load(Acquire) == 0) {
-        pr_warn!(
-            "unloading waits for {} messages that are queued at a network device\n",
-            OUT.load(Relaxed)
-        );
-    }
-    // The context that released the last mark may still be in this module, and may be preempted.
-    context::synchronize_tasks();
 }

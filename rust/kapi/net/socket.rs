@@ -22,7 +22,7 @@ use super::{
         SendSeq, //
     },
     netdev::NetNs,
-    release_later, //
+    NetRef, //
 };
 use crate::kapi::bindings;
 use core::{
@@ -114,6 +114,7 @@ pub(super) struct Handle {
     work: Work<Handle>,
     sock: NonNull<bindings::socket>,
     stock: Stock,
+    net: NetRef,
 }
 
 // SAFETY: A socket may be used and released from any thread.
@@ -144,7 +145,11 @@ impl Handle {
     /// `sock` must be a valid TCP socket with a `struct sock`, which the caller owns; it is
     /// released on an error too. Nobody else uses it yet. If its callbacks are not the stock ones,
     /// then `stock` must be given.
-    unsafe fn take(sock: *mut bindings::socket, stock: Option<&Stock>) -> Result<Pin<KBox<Self>>> {
+    unsafe fn take(
+        net: NetRef,
+        sock: *mut bindings::socket,
+        stock: Option<&Stock>,
+    ) -> Result<Pin<KBox<Self>>> {
         // SAFETY: Valid by the contract of this function.
         let sk = unsafe { (*sock).sk }.cast();
         let mut found = Stock::default();
@@ -164,6 +169,7 @@ impl Handle {
                     // SAFETY: Not null, since it is valid.
                     sock: unsafe { NonNull::new_unchecked(sock) },
                     stock,
+                    net,
                 }),
                 GFP_KERNEL,
             )
@@ -175,14 +181,20 @@ impl Handle {
         handle
     }
 
+    /// Releases the socket soon, in process context. Any context.
+    pub(super) fn release_later(self: Pin<KBox<Self>>) {
+        let net = self.net.clone();
+        net.release_later(self);
+    }
+
     /// Makes a socket. May sleep.
-    pub(super) fn create(net: &NetNs, family: Family) -> Result<Pin<KBox<Self>>> {
+    pub(super) fn create(net: NetRef, ns: &NetNs, family: Family) -> Result<Pin<KBox<Self>>> {
         might_sleep();
         let mut sock = null_mut();
-        // SAFETY: The namespace is valid as long as `net` is, the socket takes its own reference.
-        to_result(unsafe { bindings::kapi_sock_create(net.as_raw(), family.as_raw(), &mut sock) })?;
+        // SAFETY: The namespace is valid as long as `ns` is, the socket takes its own reference.
+        to_result(unsafe { bindings::kapi_sock_create(ns.as_raw(), family.as_raw(), &mut sock) })?;
         // SAFETY: It was just made, with its own callbacks.
-        unsafe { Handle::take(sock, None) }
+        unsafe { Handle::take(net, sock, None) }
     }
 
     /// Accepts a connection, if there is one. May sleep.
@@ -200,7 +212,7 @@ impl Handle {
         }
         // SAFETY: The child is ours. It inherited our `data_ready`, so its own callbacks are given:
         // those that the listener had.
-        let handle = unsafe { Handle::take(child, Some(&self.stock)) }?;
+        let handle = unsafe { Handle::take(self.net.clone(), child, Some(&self.stock)) }?;
         Ok(Some(Socket::from_handle(handle)))
     }
 
@@ -280,9 +292,9 @@ impl Handle {
 pub(crate) struct Socket(ManuallyDrop<Pin<KBox<Handle>>>);
 
 impl Socket {
-    /// Makes a socket in that namespace, which it keeps alive.
-    pub(crate) fn new(net: &NetNs, family: Family) -> Result<Self> {
-        Ok(Self::from_handle(Handle::create(net, family)?))
+    /// Makes a socket in the namespace `ns`, which it keeps alive.
+    pub(crate) fn new(net: NetRef, ns: &NetNs, family: Family) -> Result<Self> {
+        Ok(Self::from_handle(Handle::create(net, ns, family)?))
     }
 
     fn from_handle(handle: Pin<KBox<Handle>>) -> Self {
@@ -480,6 +492,6 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // SAFETY: Not used after this.
-        release_later(unsafe { ManuallyDrop::take(&mut self.0) });
+        Handle::release_later(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }

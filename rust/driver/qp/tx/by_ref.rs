@@ -56,7 +56,8 @@ impl TxCtx {
         if !may_wait || !self.can_go_by_ref() {
             return Ok(Source::List { loaded: true });
         }
-        let Ok((mark, marker)) = Mark::new(Some(qp.stream.releases.clone())) else {
+        let net = qp.dev.shared.net.clone();
+        let Ok((mark, marker)) = Mark::new(net, Some(qp.stream.releases.clone())) else {
             return Ok(Source::List { loaded: true });
         };
         qp.stream.completions.by_ref(seq, mark);
@@ -75,7 +76,7 @@ impl TxCtx {
         if !self.is_large(len) || self.framer.stream.crc() || !self.can_go_by_ref() {
             return Source::Response;
         }
-        let Ok((_, marker)) = Mark::new(None) else {
+        let Ok((_, marker)) = Mark::new(qp.dev.shared.net.clone(), None) else {
             return Source::Response;
         };
         qp.stats.inc(Counter::ZcopyReads);
