@@ -16,9 +16,9 @@ use kernel::{
     types::Opaque, //
 };
 
-use super::{
-    device::Device,
-    ops::Driver, //
+use super::device::{
+    Device,
+    Driver, //
 };
 use crate::kapi::bindings::{
     self,

@@ -17,11 +17,11 @@ use kernel::{
 };
 
 use super::{
-    object::{
+    device::Driver,
+    ucontext::{
         Customer,
         Ucontext, //
-    },
-    ops::Driver, //
+    }, //
 };
 use crate::kapi::bindings::{
     self,

@@ -10,12 +10,12 @@
 //!
 //! A function sleeps only if its description says so; softirq may call all others.
 
-mod attr;
 mod client;
-mod cm;
+mod cq;
 mod details;
 mod device;
 mod gate;
+mod iwcm;
 mod link;
 mod mem;
 mod mmap;
@@ -23,35 +23,41 @@ mod mr;
 mod object;
 mod ops;
 mod page_layout;
+mod pd;
+mod qp;
 mod ring;
 mod setting;
+mod srq;
 mod table;
 mod text;
+mod ucontext;
 mod udata;
 mod umem;
-mod vtable;
 mod wc;
 mod wr;
 
 pub(crate) use self::{
-    attr::*,
     client::Notice,
-    cm::{CmEvent, CmId, ConnParam},
+    cq::{Cq, CqAttr, CqEvent, Notify},
     details::Details,
     device::{
-        eui48_to_guid, num_possible_cpus, port_active, Device, DeviceConfig, DriverRegistration,
-        NodeType, PortEvent, Protocol,
+        eui48_to_guid, num_possible_cpus, port_active, port_cap, Device, DeviceAttr, DeviceConfig,
+        Driver, DriverRegistration, NodeType, PortAttr, PortEvent, Protocol,
     },
     gate::InUse,
+    iwcm::{CmEvent, CmId, ConnParam},
     link::{LinkOps, LinkRegistration},
     mem::{Backing, DmaGrant, PageList, SgList},
     mmap::{MmapEntry, RingMem},
-    mr::{Mr, NewMr},
-    object::{Cq, CqEvent, Customer, New, ObjId, Pd, Qp, QpEvent, Srq, SrqEvent, Ucontext},
-    ops::Driver,
+    mr::{access, Mr, MrType, NewMr, UserMrReq},
+    object::{New, ObjId},
+    pd::Pd,
+    qp::{Qp, QpAttr, QpCap, QpEvent, QpInfo, QpInitAttr, QpPath, QpState},
     ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
+    srq::{Srq, SrqAttr, SrqEvent, SrqInitAttr, SrqMask},
     table::{ObjTable, RcuArc, RcuTable},
+    ucontext::{Customer, Ucontext},
     udata::Udata,
     umem::{ReleaseQueue, Umem},
     wc::{Wc, WcOpcode, WcOut, WcStatus},

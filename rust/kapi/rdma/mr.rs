@@ -10,15 +10,39 @@ use core::{
 };
 
 use kernel::{
+    ffi,
     prelude::*,
     types::Opaque, //
 };
 
 use super::{
-    mem::PageList,
-    ops::Driver, //
+    details::Details,
+    device::Driver,
+    mem::{
+        DmaGrant,
+        PageList,
+        SgList, //
+    },
+    ops::{
+        count,
+        to_errno,
+        Int, //
+    },
+    pd::Pd,
+    udata::Udata, //
 };
-use crate::kapi::bindings::ib_mr;
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_dmah,
+        ib_mr,
+        ib_pd,
+        ib_udata,
+        scatterlist,
+        sk_buff, //
+    },
+    errno, //
+};
 
 /// The part of a region that does not depend on the provider.
 ///
@@ -152,4 +176,150 @@ impl<D: Driver> Mr<D> {
     pub(super) fn base(&self) -> &MrBase {
         &self.base
     }
+}
+
+/// Access rights of regions, windows and QPs.
+pub(crate) mod access {
+    use crate::kapi::bindings as b;
+
+    pub(crate) const LOCAL_WRITE: u32 = b::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
+    pub(crate) const REMOTE_WRITE: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+    pub(crate) const REMOTE_READ: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_READ;
+    pub(crate) const REMOTE_ATOMIC: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+    pub(crate) const MW_BIND: u32 = b::ib_access_flags_IB_ACCESS_MW_BIND;
+    pub(crate) const ZERO_BASED: u32 = b::ib_access_flags_IB_ZERO_BASED;
+    /// Rights a provider may ignore.
+    pub(crate) const OPTIONAL_RANGE: u32 = 0x3ff0_0000;
+}
+
+/// A region of user memory to be registered.
+#[derive(Clone, Copy)]
+pub(crate) struct UserMrReq {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) iova: u64,
+    pub(crate) access: u32,
+}
+
+/// The kind of region that a kernel consumer requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MrType {
+    MemReg,
+    SgGaps,
+    Other(u32),
+}
+
+impl MrType {
+    pub(super) fn from_raw(raw: bindings::ib_mr_type) -> Self {
+        match raw {
+            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => Self::MemReg,
+            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => Self::SgGaps,
+            other => Self::Other(other),
+        }
+    }
+}
+
+fn mr_ptr(result: Result<*mut ib_mr>) -> *mut ib_mr {
+    result.unwrap_or_else(Error::to_ptr)
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
+    pd: *mut ib_pd,
+    start: u64,
+    len: u64,
+    iova: u64,
+    access: Int,
+    dmah: *mut ib_dmah,
+    udata: *mut ib_udata,
+) -> *mut ib_mr {
+    if !dmah.is_null() {
+        return errno::eopnotsupp().to_ptr();
+    }
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
+    let mut udata = unsafe { Udata::from_raw(udata) };
+    let req = UserMrReq {
+        start,
+        len,
+        iova,
+        access: access as u32,
+    };
+    mr_ptr(Mr::<D>::create(|| D::reg_user_mr(pd, &req, udata.as_mut())))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
+    pd: *mut ib_pd,
+    kind: bindings::ib_mr_type,
+    max_sg: u32,
+) -> *mut ib_mr {
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    mr_ptr(Mr::<D>::create(|| {
+        D::alloc_mr(pd, MrType::from_raw(kind), max_sg)
+    }))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: Int) -> *mut ib_mr {
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    if pd.is_user() {
+        return EPERM.to_ptr();
+    }
+    mr_ptr(Mr::<D>::create(|| {
+        // SAFETY: The PD, and thus the caller, is not a user's.
+        let grant = unsafe { DmaGrant::new() };
+        D::get_dma_mr(pd, access as u32, grant)
+    }))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
+    mr: *mut ib_mr,
+    sg: *mut scatterlist,
+    nents: Int,
+    offset: *mut ffi::c_uint,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let mr = unsafe { Mr::<D>::from_raw(mr) };
+    // SAFETY: By *valid*: the list and `offset` are those of this call. The consumer keeps the
+    // memory that it maps, see `ib_map_mr_sg()`.
+    let sg = unsafe { SgList::from_raw(mr.base(), sg, nents, offset) };
+    D::map_mr_sg(mr, sg).map_or_else(Error::to_errno, count)
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut ib_udata) -> Int {
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Mr::<D>::from_raw(mr) };
+    to_errno(D::dereg_mr(this).inspect(|()| {
+        // SAFETY: The core does not use it any more if this succeeds.
+        unsafe { Mr::<D>::destroy(mr) };
+    }))
+}
+
+/// # Safety
+///
+/// As `ops` says. The core keeps the region during the call.
+pub(super) unsafe extern "C" fn fill_res_mr_entry<D: Driver>(
+    msg: *mut sk_buff,
+    mr: *mut ib_mr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let mr = unsafe { Mr::<D>::from_raw(mr) };
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_mr(mr, out)) })
 }

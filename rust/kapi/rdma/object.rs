@@ -34,20 +34,20 @@ use kernel::{
 };
 
 use super::{
-    device::Device,
-    ops::{
-        Borrowed,
+    device::{
+        Device,
         Driver, //
     },
+    ops::Borrowed,
+    ucontext::{
+        Customer,
+        Ucontext, //
+    }, //
 };
 use crate::kapi::{
     bindings::{
         self,
-        ib_cq,
         ib_device,
-        ib_pd,
-        ib_qp,
-        ib_srq,
         ib_ucontext, //
     },
     version, //
@@ -70,38 +70,25 @@ pub(crate) unsafe trait Base<D: Driver>: Sized {
     unsafe fn device(this: *const Self) -> *mut ib_device;
 }
 
+/// Has a C structure with a field `device` carry a payload: the associated type of [`Driver`] with
+/// that name.
 macro_rules! impl_base {
-    ($($base:ty => $payload:ident),* $(,)?) => {$(
+    ($base:ty => $payload:ident) => {
         // SAFETY: The core sets `device` before it calls the provider.
-        unsafe impl<D: Driver> Base<D> for $base {
+        unsafe impl<D: $crate::kapi::rdma::device::Driver> $crate::kapi::rdma::object::Base<D>
+            for $base
+        {
             type Data = D::$payload;
 
-            unsafe fn device(this: *const Self) -> *mut ib_device {
+            unsafe fn device(this: *const Self) -> *mut $crate::kapi::bindings::ib_device {
                 // SAFETY: By the requirements of this function; the field is never changed later.
                 unsafe { (*this).device }
             }
         }
-    )*};
+    };
 }
 
-impl_base! {
-    ib_ucontext => Ucontext,
-    ib_pd => Pd,
-    ib_cq => Cq,
-    ib_qp => Qp,
-    ib_srq => Srq,
-}
-
-/// A user context.
-pub(crate) type Ucontext<D> = Object<D, ib_ucontext>;
-/// A protection domain.
-pub(crate) type Pd<D> = Object<D, ib_pd>;
-/// A completion queue.
-pub(crate) type Cq<D> = Object<D, ib_cq>;
-/// A queue pair.
-pub(crate) type Qp<D> = Object<D, ib_qp>;
-/// A shared receive queue.
-pub(crate) type Srq<D> = Object<D, ib_srq>;
+pub(super) use impl_base;
 
 /// An object of the core with the provider's payload.
 ///
@@ -157,23 +144,6 @@ impl<D: Driver, B: Base<D>> Deref for Object<D, B> {
 /// Two objects that exist at the same time differ. It is never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjId(usize);
-
-/// The name of a QP in a [`Wc`](super::Wc): its address, which is handed to the consumer and never
-/// dereferenced here.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QpTag(*mut ib_qp);
-
-// SAFETY: The pointer is a value only.
-unsafe impl Send for QpTag {}
-
-// SAFETY: The pointer is a value only.
-unsafe impl Sync for QpTag {}
-
-impl QpTag {
-    pub(super) fn as_raw(self) -> *mut ib_qp {
-        self.0
-    }
-}
 
 impl<D: Driver, B: Base<D>> Object<D, B> {
     /// The number of bytes that the core has to allocate.
@@ -298,6 +268,10 @@ impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
         }
     }
 
+    pub(super) fn as_raw(&self) -> *mut B {
+        self.base
+    }
+
     /// The device the object will belong to.
     pub(crate) fn device(&self) -> &'a Device<D> {
         // SAFETY: The core initialised the structure by the requirements of `from_raw`.
@@ -312,184 +286,6 @@ impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
             return None;
         }
         // SAFETY: It is live during `'a` by the requirements of `from_raw`.
-        Some(Customer(unsafe { Ucontext::from_raw(self.ucontext) }))
-    }
-}
-
-/// The user for whom an object is being made. It exists only during the creation.
-pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
-
-impl<D: Driver> Clone for Customer<'_, D> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<D: Driver> Copy for Customer<'_, D> {}
-
-impl<'a, D: Driver> Customer<'a, D> {
-    /// Names the user context, which outlives all that is made in it.
-    pub(crate) fn id(self) -> ObjId {
-        self.0.id()
-    }
-
-    pub(super) fn ucontext(&self) -> &'a Ucontext<D> {
-        self.0
-    }
-}
-
-impl<'a, D: Driver> New<'a, D, ib_qp> {
-    /// The protection domain of the QP.
-    pub(crate) fn pd(&self) -> &'a Pd<D> {
-        // SAFETY: The core initialised the structure.
-        let pd = unsafe { (*self.base).pd };
-        // SAFETY: The core checked it (`create_qp` of verbs.c needs one) and counts its users.
-        unsafe { Pd::from_raw(pd) }
-    }
-}
-
-impl<'a, D: Driver> New<'a, D, ib_srq> {
-    /// The protection domain of the SRQ.
-    pub(crate) fn pd(&self) -> &'a Pd<D> {
-        // SAFETY: The core initialised the structure.
-        let pd = unsafe { (*self.base).pd };
-        // SAFETY: The core set it and counts its users.
-        unsafe { Pd::from_raw(pd) }
-    }
-}
-
-impl<D: Driver> New<'_, D, ib_cq> {
-    /// Tells the core how many entries the CQ has.
-    pub(crate) fn set_cqe(&self, entries: u32) {
-        // SAFETY: The object is ours alone until its creation is complete.
-        unsafe { (*self.base).cqe = entries.min(i32::MAX as u32) as i32 };
-    }
-}
-
-/// An asynchronous event of a QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QpEvent {
-    Fatal,
-    ReqErr,
-    AccessErr,
-    LastWqeReached,
-}
-
-/// An asynchronous event of an SRQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SrqEvent {
-    LimitReached,
-}
-
-/// An asynchronous event of a CQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CqEvent {
-    Err,
-}
-
-impl<D: Driver> Qp<D> {
-    /// The number of the QP.
-    pub(crate) fn qp_num(&self) -> u32 {
-        // SAFETY: The structure is initialised; only `set_qp_num` writes the field.
-        unsafe { (&raw const (*self.as_raw()).qp_num).read_volatile() }
-    }
-
-    /// Sets the number of the QP, once, before user or consumer can see it.
-    pub(crate) fn set_qp_num(&self, num: u32) {
-        // SAFETY: The structure is initialised. The field is a plain word.
-        unsafe { (&raw mut (*self.as_raw()).qp_num).write_volatile(num) };
-    }
-
-    /// The name of the QP in completions.
-    pub(crate) fn tag(&self) -> QpTag {
-        QpTag(self.as_raw())
-    }
-
-    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: QpEvent) {
-        if self.is_destroying() {
-            return;
-        }
-        let qp = self.as_raw();
-        let mut ev: bindings::ib_event = pin_init::zeroed();
-        ev.event = match event {
-            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            QpEvent::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            QpEvent::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
-        };
-        // SAFETY: The structure is initialised.
-        ev.device = unsafe { (*qp).device };
-        ev.element.qp = qp;
-        // SAFETY: As above; the core sets the handler before creation.
-        if let Some(handler) = unsafe { (*qp).event_handler } {
-            // SAFETY: The QP is live. Its context was set along with the handler.
-            let context = unsafe { (*qp).qp_context };
-            // SAFETY: The QP exists, and the event describes it.
-            unsafe { handler(&mut ev, context) };
-        }
-    }
-}
-
-impl<D: Driver> Srq<D> {
-    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: SrqEvent) {
-        if self.is_destroying() {
-            return;
-        }
-        let srq = self.as_raw();
-        let mut ev: bindings::ib_event = pin_init::zeroed();
-        ev.event = match event {
-            SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
-        };
-        // SAFETY: The structure is initialised.
-        ev.device = unsafe { (*srq).device };
-        ev.element.srq = srq;
-        // SAFETY: As above; the core sets the handler before creation.
-        if let Some(handler) = unsafe { (*srq).event_handler } {
-            // SAFETY: The SRQ is live. Its context was set along with the handler.
-            let context = unsafe { (*srq).srq_context };
-            // SAFETY: The SRQ exists, and the event describes it.
-            unsafe { handler(&mut ev, context) };
-        }
-    }
-}
-
-impl<D: Driver> Cq<D> {
-    /// Calls the completion handler. Any context; no lock of the provider may be held.
-    pub(crate) fn notify(&self) {
-        if self.is_destroying() {
-            return;
-        }
-        let cq = self.as_raw();
-        // SAFETY: The structure is initialised; the core sets the handler before the CQ is used.
-        if let Some(handler) = unsafe { (*cq).comp_handler } {
-            // SAFETY: The CQ is live. Its context was set along with the handler.
-            let context = unsafe { (*cq).cq_context };
-            // SAFETY: The CQ exists.
-            unsafe { handler(cq, context) };
-        }
-    }
-
-    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: CqEvent) {
-        if self.is_destroying() {
-            return;
-        }
-        let cq = self.as_raw();
-        let mut ev: bindings::ib_event = pin_init::zeroed();
-        ev.event = match event {
-            CqEvent::Err => bindings::ib_event_type_IB_EVENT_CQ_ERR,
-        };
-        // SAFETY: The structure is initialised.
-        ev.device = unsafe { (*cq).device };
-        ev.element.cq = cq;
-        // SAFETY: As above; the core sets the handler before creation.
-        if let Some(handler) = unsafe { (*cq).event_handler } {
-            // SAFETY: The CQ is live. Its context was set along with the handler.
-            let context = unsafe { (*cq).cq_context };
-            // SAFETY: The CQ exists, and the event describes it.
-            unsafe { handler(&mut ev, context) };
-        }
+        Some(Customer::new(unsafe { Ucontext::from_raw(self.ucontext) }))
     }
 }

@@ -1,373 +1,154 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a provider implements.
+//! The table of callbacks (`struct ib_device_ops`), and their contract.
+//!
+//! The callbacks themselves are with their objects, and only convert. All of them have the same
+//! contract: the RDMA core calls them as `include/rdma/ib_verbs.h` says, for a device that
+//! [`Device::new`](super::device::Device::new) made, and for objects of that device which the
+//! callbacks have created and not destroyed yet. `SAFETY:` comments call what follows from it by
+//! these names:
+//!
+//! - *live*: the device is initialised, and objects are live, with all that they refer to.
+//! - *valid*: pointers to attributes, lists and results are valid for the call, and the core keeps
+//!   others off what they point to.
+//! - *verb*: `udata` is null for a kernel consumer, or else of a verb that is being executed.
 
-use core::{
-    fmt,
-    marker::PhantomData, //
-};
+use core::marker::PhantomData;
 
 use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    prelude::*,
-    sync::{
-        aref::ARef,
-        Arc, //
-    },
+    ffi,
+    prelude::*, //
 };
 
 use super::{
-    attr::{
-        CqAttr,
-        DeviceAttr,
-        MrType,
-        Notify,
-        PortAttr,
-        QpAttr,
-        QpInfo,
-        QpInitAttr,
-        SrqAttr,
-        SrqInitAttr,
-        SrqMask,
-        UserMrReq, //
-    },
-    cm::{
-        CmId,
-        ConnParam, //
-    },
-    details::Details,
+    cq,
     device::{
-        Device,
-        NodeType,
+        callbacks as device,
+        counter,
+        Driver,
         Protocol, //
     },
-    mem::{
-        DmaGrant,
-        SgList, //
-    },
-    mr::{
-        Mr,
-        NewMr, //
-    },
-    object::{
-        Cq,
-        New,
-        Pd,
-        Qp,
-        Srq,
-        Ucontext, //
-    },
-    setting::Setting,
-    udata::Udata,
-    wc::WcOut,
-    wr::{
-        RecvWrs,
-        SendWrs, //
-    },
+    iwcm,
+    mmap,
+    mr,
+    pd,
+    qp,
+    srq,
+    ucontext, //
 };
 use crate::kapi::bindings::{
-    ib_cq,
-    ib_pd,
-    ib_qp,
-    ib_srq,
-    ib_ucontext, //
+    ib_device_ops,
+    rdma_counter, //
 };
 
 /// What something borrowed from the core for a call of `D` is marked with.
 pub(super) type Borrowed<'a, T, D> = PhantomData<(&'a T, fn() -> D)>;
 
-/// An operation that the provider does not have: the core never gets its callback.
-fn missing<T>() -> T {
-    build_error!(VTABLE_DEFAULT_ERROR)
+/// A callback, if the provider has the operation.
+macro_rules! op {
+    ($has:expr, $callback:expr) => {
+        if $has {
+            Some($callback)
+        } else {
+            None
+        }
+    };
 }
 
-/// The initialiser that a missing operation would return.
-fn missing_init<T>() -> Result<Result<T>> {
-    missing()
+pub(super) struct Table<D: Driver>(PhantomData<D>);
+
+impl<D: Driver> Table<D> {
+    /// Whether the provider has the operations of connections. iw_cm calls each of them for a port
+    /// of iWARP, and never looks whether it is there.
+    const HAS_IW: bool = {
+        let iwarp = matches!(D::PROTOCOL, Protocol::Iwarp);
+        assert!(
+            D::HAS_IW_ACCEPT == iwarp
+                && D::HAS_IW_CONNECT == iwarp
+                && D::HAS_IW_CREATE_LISTEN == iwarp
+                && D::HAS_IW_DESTROY_LISTEN == iwarp
+                && D::HAS_IW_GET_QP == iwarp
+                && D::HAS_IW_REJECT == iwarp,
+            "a provider of iWARP, and no other, has all operations `iw_*`"
+        );
+        iwarp
+    };
+
+    /// `owner` is set by [`Device::new`](super::device::Device::new).
+    pub(super) const OPS: ib_device_ops = ib_device_ops {
+        driver_id: D::DRIVER_ID,
+        uverbs_abi_ver: D::ABI_VERSION,
+
+        alloc_hw_port_stats: op!(!D::COUNTERS.is_empty(), device::alloc_hw_port_stats::<D>),
+        alloc_mr: op!(D::HAS_ALLOC_MR, mr::alloc_mr::<D>),
+        alloc_pd: op!(D::HAS_ALLOC_PD, pd::alloc_pd::<D>),
+        alloc_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::alloc_ucontext::<D>),
+        counter_alloc_stats: op!(D::HAS_BIND_COUNTER, counter::counter_alloc_stats::<D>),
+        counter_bind_qp: op!(D::HAS_BIND_COUNTER, counter::counter_bind_qp::<D>),
+        counter_dealloc: op!(D::HAS_BIND_COUNTER, counter::counter_dealloc::<D>),
+        counter_init: op!(D::HAS_BIND_COUNTER, counter::counter_init),
+        counter_unbind_qp: op!(D::HAS_BIND_COUNTER, counter::counter_unbind_qp::<D>),
+        counter_update_stats: op!(D::HAS_BIND_COUNTER, counter::counter_update_stats::<D>),
+        create_cq: op!(D::HAS_CREATE_CQ, cq::create_cq::<D>),
+        create_qp: op!(D::HAS_CREATE_QP, qp::create_qp::<D>),
+        create_srq: op!(D::HAS_CREATE_SRQ, srq::create_srq::<D>),
+        dealloc_driver: Some(device::dealloc::<D>),
+        dealloc_pd: op!(D::HAS_ALLOC_PD, pd::dealloc_pd::<D>),
+        dealloc_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::dealloc_ucontext::<D>),
+        dereg_mr: op!(D::HAS_DEREG_MR, mr::dereg_mr::<D>),
+        destroy_cq: op!(D::HAS_CREATE_CQ, cq::destroy_cq::<D>),
+        destroy_qp: op!(D::HAS_CREATE_QP, qp::destroy_qp::<D>),
+        destroy_srq: op!(D::HAS_CREATE_SRQ, srq::destroy_srq::<D>),
+        disassociate_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::disassociate_ucontext::<D>),
+        fill_res_cq_entry: op!(D::HAS_DESCRIBE_CQ, cq::fill_res_cq_entry::<D>),
+        fill_res_mr_entry: op!(D::HAS_DESCRIBE_MR, mr::fill_res_mr_entry::<D>),
+        fill_res_qp_entry: op!(D::HAS_DESCRIBE_QP, qp::fill_res_qp_entry::<D>),
+        get_dev_fw_str: op!(D::HAS_FW_VERSION, device::get_dev_fw_str::<D>),
+        get_dma_mr: op!(D::HAS_GET_DMA_MR, mr::get_dma_mr::<D>),
+        get_hw_stats: op!(!D::COUNTERS.is_empty(), device::get_hw_stats::<D>),
+        get_port_immutable: Some(device::get_port_immutable::<D>),
+        iw_accept: op!(Self::HAS_IW, iwcm::iw_accept::<D>),
+        iw_add_ref: op!(Self::HAS_IW, iwcm::iw_add_ref::<D>),
+        iw_connect: op!(Self::HAS_IW, iwcm::iw_connect::<D>),
+        iw_create_listen: op!(Self::HAS_IW, iwcm::iw_create_listen::<D>),
+        iw_destroy_listen: op!(Self::HAS_IW, iwcm::iw_destroy_listen::<D>),
+        iw_get_qp: op!(Self::HAS_IW, iwcm::iw_get_qp::<D>),
+        iw_reject: op!(Self::HAS_IW, iwcm::iw_reject::<D>),
+        iw_rem_ref: op!(Self::HAS_IW, iwcm::iw_rem_ref::<D>),
+        map_mr_sg: op!(D::HAS_MAP_MR_SG, mr::map_mr_sg::<D>),
+        mmap: Some(mmap::mmap_callback),
+        mmap_free: Some(mmap::mmap_free_callback),
+        modify_qp: op!(D::HAS_MODIFY_QP, qp::modify_qp::<D>),
+        modify_srq: op!(D::HAS_MODIFY_SRQ, srq::modify_srq::<D>),
+        poll_cq: op!(D::HAS_POLL_CQ, cq::poll_cq::<D>),
+        post_recv: op!(D::HAS_POST_RECV, qp::post_recv::<D>),
+        post_send: op!(D::HAS_POST_SEND, qp::post_send::<D>),
+        post_srq_recv: op!(D::HAS_POST_SRQ_RECV, srq::post_srq_recv::<D>),
+        query_device: Some(device::query_device::<D>),
+        query_gid: op!(D::HAS_QUERY_GID, device::query_gid::<D>),
+        query_port: Some(device::query_port::<D>),
+        query_qp: op!(D::HAS_QUERY_QP, qp::query_qp::<D>),
+        query_srq: op!(D::HAS_QUERY_SRQ, srq::query_srq::<D>),
+        reg_user_mr: op!(D::HAS_REG_USER_MR, mr::reg_user_mr::<D>),
+        req_notify_cq: op!(D::HAS_REQ_NOTIFY_CQ, cq::req_notify_cq::<D>),
+
+        size_ib_cq: cq::Cq::<D>::SIZE,
+        size_ib_pd: pd::Pd::<D>::SIZE,
+        size_ib_qp: qp::Qp::<D>::SIZE,
+        size_ib_srq: srq::Srq::<D>::SIZE,
+        size_ib_ucontext: ucontext::Ucontext::<D>::SIZE,
+        size_rdma_counter: size_of::<rdma_counter>(),
+        ..pin_init::zeroed()
+    };
 }
 
-/// A provider (`struct ib_device_ops`).
-///
-/// Operations that a provider leaves out are null for the core, which answers `EOPNOTSUPP`. Which
-/// of them belong together is in `include/rdma/ib_verbs.h`: a device whose consumers may be in the
-/// kernel needs those of `ib_device_check_mandatory()`, one that programs use needs
-/// [`Self::alloc_ucontext`]. Those of connections, `iw_*`, come all or none, and a port of
-/// [`Protocol::Iwarp`] needs them: the compiler sees to that.
-///
-/// An operation may sleep unless its description says that any context calls it. The core calls
-/// operations of different objects at the same time, and of the same object unless it says
-/// otherwise.
-///
-/// An object is made in two steps: `create_x` returns the initialiser of its payload, and
-/// `x_created` publishes it. If the latter fails, the payload is dropped, without a call of
-/// `destroy_x`. After `destroy_x` the payload is dropped as soon as the last [`ARef`] of the object
-/// is gone; the provider has to let go of those it keeps.
-///
-/// # Examples
-///
-/// `rust/samples/rdma_null.rs` is a complete provider of devices and protection domains.
-///
-/// ```ignore
-/// #[vtable]
-/// impl Driver for MyDriver {
-///     const ABI_VERSION: u32 = 1;
-///     // ...
-///     fn query_device(dev: &Device<Self>) -> DeviceAttr {
-///         DeviceAttr { max_pd: dev.max_pd, ..DeviceAttr::default() }
-///     }
-/// }
-/// ```
-#[vtable]
-#[allow(unused_variables, reason = "what is missing uses nothing")]
-pub(crate) trait Driver: Sized + Send + Sync + 'static {
-    /// `enum rdma_driver_id`: libraries in user space recognise the devices by it, and
-    /// [`DriverRegistration`](super::DriverRegistration) unregisters all that have it. So it is no
-    /// other driver's, and not `RDMA_DRIVER_UNKNOWN`.
-    const DRIVER_ID: u32;
-    /// The version of the private interface with the library in user space.
-    const ABI_VERSION: u32;
-    /// The kind of its devices.
-    const NODE_TYPE: NodeType = NodeType::Unspecified;
-    /// The protocol of their ports.
-    const PROTOCOL: Protocol = Protocol::None;
-    /// The least key of memory that programs map ([`MmapEntry::key`](super::MmapEntry::key)). The
-    /// library may mean something else by those below.
-    const MMAP_MIN_KEY: u64 = 0;
-    /// The names of the counters of a port, and of those that queue pairs are bound to.
-    const COUNTERS: &'static [&'static CStr] = &[];
-    /// What the administrator may change.
-    const SETTINGS: &'static [Setting<Self::Data>] = &[];
+pub(super) type Int = ffi::c_int;
 
-    /// Payload of [`Device`].
-    type Data: Send + Sync + 'static;
-    /// Payload of [`Ucontext`].
-    type Ucontext: Send + Sync;
-    /// Payload of [`Pd`].
-    type Pd: Send + Sync;
-    /// Payload of [`Cq`].
-    type Cq: Send + Sync;
-    /// Payload of [`Qp`].
-    type Qp: Send + Sync;
-    /// Payload of [`Srq`].
-    type Srq: Send + Sync;
-    /// Payload of [`Mr`].
-    type Mr: Send + Sync;
-    /// A socket that listens for connections.
-    type Listener: Send + Sync + 'static;
+pub(super) fn to_errno(result: Result) -> Int {
+    result.map_or_else(Error::to_errno, |()| 0)
+}
 
-    /// The capabilities of a device.
-    fn query_device(dev: &Device<Self>) -> DeviceAttr;
-    /// The state of its port.
-    fn query_port(dev: &Device<Self>) -> Result<PortAttr>;
-    /// The GID with that index. `EINVAL` if there is none.
-    fn query_gid(dev: &Device<Self>, index: usize) -> Result<[u8; 16]> {
-        missing()
-    }
-    /// Writes the version of the firmware.
-    fn fw_version(dev: &Device<Self>, w: &mut dyn fmt::Write) -> fmt::Result {
-        missing()
-    }
-    /// Stores the values of [`Self::COUNTERS`], of the port or of the counter with that number.
-    /// What counts for such a counter does not count for the port: the core adds both.
-    fn counter_values(dev: &Device<Self>, of: Option<u32>, values: &mut [u64]) {
-        missing()
-    }
-    /// From now on the QP counts for the counter `id`, or for a new one. Returns its number, which
-    /// is not 0.
-    fn bind_counter(qp: &Qp<Self>, id: Option<u32>) -> Result<u32> {
-        missing()
-    }
-    /// The QP counts for the port again.
-    fn unbind_counter(qp: &Qp<Self>) {
-        missing()
-    }
-    /// No QP is bound to the counter any more; what it counted is the core's.
-    fn close_counter(dev: &Device<Self>, id: u32) {
-        missing()
-    }
-    /// Tells about a QP what the core does not know.
-    fn describe_qp(qp: &Qp<Self>, out: &mut Details<'_>) -> Result {
-        missing()
-    }
-    /// Tells about a CQ what the core does not know.
-    fn describe_cq(cq: &Cq<Self>, out: &mut Details<'_>) -> Result {
-        missing()
-    }
-    /// Tells about a region what the core does not know.
-    fn describe_mr(mr: &Mr<Self>, out: &mut Details<'_>) -> Result {
-        missing()
-    }
-    /// Consumers may use the device.
-    fn coming(dev: &Device<Self>) {}
-    /// Consumers may not use the device any more: the core takes from them what they have on it
-    /// next.
-    fn going(dev: &Device<Self>) {}
-    /// The device is not used any more; the payload is dropped next.
-    fn dealloc_driver(dev: &Device<Self>) {}
-
-    /// A program opens the device.
-    fn alloc_ucontext(
-        new: &New<'_, Self, ib_ucontext>,
-    ) -> Result<impl PinInit<Self::Ucontext, Error>> {
-        missing_init::<Self::Ucontext>()
-    }
-    /// Answers the program.
-    fn ucontext_created(ctx: &Ucontext<Self>, udata: &mut Udata<'_>) -> Result {
-        Ok(())
-    }
-    /// The program has closed the device, or has ended.
-    fn dealloc_ucontext(ctx: &Ucontext<Self>) {}
-    /// The device goes away while a program has the context open.
-    fn disassociate_ucontext(ctx: &Ucontext<Self>) {}
-
-    /// A consumer wants a protection domain.
-    fn alloc_pd(new: &New<'_, Self, ib_pd>) -> Result<impl PinInit<Self::Pd, Error>> {
-        missing_init::<Self::Pd>()
-    }
-    /// The protection domain goes; nothing is in it any more.
-    fn dealloc_pd(pd: &Pd<Self>) {}
-
-    /// A consumer wants a completion queue.
-    fn create_cq(
-        new: &New<'_, Self, ib_cq>,
-        attr: &CqAttr,
-    ) -> Result<impl PinInit<Self::Cq, Error>> {
-        missing_init::<Self::Cq>()
-    }
-    /// Answers the program, if one asked.
-    fn cq_created(cq: &Cq<Self>, udata: Option<&mut Udata<'_>>) -> Result {
-        Ok(())
-    }
-    /// The completion queue goes; no QP completes into it any more.
-    fn destroy_cq(cq: &Cq<Self>) {}
-    /// Moves completions to `out`, as many as it has room for. Any context.
-    fn poll_cq(cq: &Cq<Self>, out: &mut WcOut<'_, Self>) -> Result {
-        missing()
-    }
-    /// Asks for a notification. Returns how many completions wait, if that is asked for. Any
-    /// context.
-    fn req_notify_cq(cq: &Cq<Self>, notify: Notify) -> Result<u32> {
-        missing()
-    }
-
-    /// A consumer wants a queue pair.
-    fn create_qp(
-        new: &New<'_, Self, ib_qp>,
-        attr: &QpInitAttr<'_, Self>,
-    ) -> Result<impl PinInit<Self::Qp, Error>> {
-        missing_init::<Self::Qp>()
-    }
-    /// Answers the program, if one asked.
-    fn qp_created(
-        qp: &Qp<Self>,
-        attr: &QpInitAttr<'_, Self>,
-        udata: Option<&mut Udata<'_>>,
-    ) -> Result {
-        Ok(())
-    }
-    /// Changes the state or attributes of a queue pair.
-    fn modify_qp(qp: &Qp<Self>, attr: &QpAttr<'_>) -> Result {
-        missing()
-    }
-    /// The state and attributes of a queue pair.
-    fn query_qp(qp: &Qp<Self>) -> Result<QpInfo> {
-        missing()
-    }
-    /// The queue pair goes.
-    fn destroy_qp(qp: &Qp<Self>) {}
-    /// Posts to the send queue. `wrs` is empty if a program owns the QP: it rings the bell of its
-    /// mapped queue. Any context.
-    fn post_send(qp: &Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
-        missing()
-    }
-    /// Posts to the receive queue. Any context.
-    fn post_recv(qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
-        missing()
-    }
-
-    /// A consumer wants a shared receive queue.
-    fn create_srq(
-        new: &New<'_, Self, ib_srq>,
-        attr: &SrqInitAttr,
-    ) -> Result<impl PinInit<Self::Srq, Error>> {
-        missing_init::<Self::Srq>()
-    }
-    /// Answers the program, if one asked.
-    fn srq_created(srq: &Srq<Self>, udata: Option<&mut Udata<'_>>) -> Result {
-        Ok(())
-    }
-    /// Changes what `mask` names.
-    fn modify_srq(srq: &Srq<Self>, attr: &SrqAttr, mask: SrqMask) -> Result {
-        missing()
-    }
-    /// The attributes of a shared receive queue.
-    fn query_srq(srq: &Srq<Self>) -> Result<SrqAttr> {
-        missing()
-    }
-    /// The shared receive queue goes; no QP uses it any more.
-    fn destroy_srq(srq: &Srq<Self>) {}
-    /// Posts to a shared receive queue. Any context.
-    fn post_srq_recv(srq: &Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
-        missing()
-    }
-
-    /// A program registers memory of its own.
-    fn reg_user_mr(
-        pd: &Pd<Self>,
-        req: &UserMrReq,
-        udata: Option<&mut Udata<'_>>,
-    ) -> Result<NewMr<Self::Mr>> {
-        missing()
-    }
-    /// A consumer of the kernel wants a region for `max_sg` pages, for fast registration.
-    fn alloc_mr(pd: &Pd<Self>, kind: MrType, max_sg: u32) -> Result<NewMr<Self::Mr>> {
-        missing()
-    }
-    /// A consumer of the kernel wants a region of all memory.
-    fn get_dma_mr(pd: &Pd<Self>, access: u32, grant: DmaGrant) -> Result<NewMr<Self::Mr>> {
-        missing()
-    }
-    /// Maps a list into a region. Returns how many of its elements were mapped. Any context.
-    fn map_mr_sg(mr: &Mr<Self>, sg: SgList<'_>) -> Result<usize> {
-        missing()
-    }
-    /// The region goes. If it fails the region stays, or else the payload is dropped.
-    fn dereg_mr(mr: &Mr<Self>) -> Result {
-        missing()
-    }
-
-    /// The queue pair with that number. Any context.
-    fn iw_get_qp(dev: &Device<Self>, qpn: u32) -> Option<ARef<Qp<Self>>> {
-        missing()
-    }
-    /// Connects a queue pair. Success means that an event will tell how it went.
-    fn iw_connect(dev: &Device<Self>, id: CmId<Self>, param: &ConnParam<'_>) -> Result {
-        missing()
-    }
-    /// Accepts a connect request; `number` is the one of the request. When it returns it has raised
-    /// `Established`, or failed and raised nothing.
-    fn iw_accept(
-        dev: &Device<Self>,
-        id: CmId<Self>,
-        number: usize,
-        param: &ConnParam<'_>,
-    ) -> Result {
-        missing()
-    }
-    /// Rejects a connect request, with private data for the peer.
-    fn iw_reject(dev: &Device<Self>, number: usize, pdata: &[u8]) -> Result {
-        missing()
-    }
-    /// Listens for connections.
-    fn iw_create_listen(
-        dev: &Device<Self>,
-        id: CmId<Self>,
-        backlog: u32,
-    ) -> Result<Arc<Self::Listener>> {
-        missing()
-    }
-    /// Listens no longer.
-    fn iw_destroy_listen(listener: Arc<Self::Listener>) -> Result {
-        missing()
-    }
+/// A count for C.
+pub(super) fn count(n: usize) -> Int {
+    Int::try_from(n).unwrap_or(Int::MAX)
 }

@@ -31,8 +31,10 @@ use kernel::{
 };
 
 use super::{
-    device::Device,
-    ops::Driver,
+    device::{
+        Device,
+        Driver, //
+    },
     page_layout::PageLayout, //
 };
 use crate::kapi::bindings::{

@@ -5,11 +5,9 @@
 use core::marker::PhantomData;
 
 use super::{
-    object::QpTag,
-    ops::{
-        Borrowed,
-        Driver, //
-    },
+    device::Driver,
+    ops::Borrowed,
+    qp::QpTag, //
 };
 use crate::kapi::bindings::{
     self,

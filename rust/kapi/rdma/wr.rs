@@ -11,11 +11,9 @@ use kernel::prelude::*;
 use zerocopy_derive::Immutable;
 
 use super::{
+    device::Driver,
     mr::Mr,
-    ops::{
-        Borrowed,
-        Driver, //
-    },
+    ops::Borrowed, //
 };
 use crate::kapi::bindings::{
     self,

@@ -6,6 +6,11 @@
 //! `ib_unregister_device_queued` or `ib_unregister_driver` end in `dealloc_driver`, where the
 //! payload is dropped, after all objects are gone and no callback can run any more.
 
+mod attr;
+pub(super) mod callbacks;
+pub(super) mod counter;
+mod driver;
+
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop,
@@ -23,9 +28,8 @@ use kernel::{
 };
 
 use super::{
-    ops::Driver,
-    setting::Files,
-    vtable, //
+    ops,
+    setting::Files, //
 };
 use crate::kapi::{
     bindings::{
@@ -35,6 +39,16 @@ use crate::kapi::{
     },
     net::NetDev,
     version, //
+};
+
+pub(super) use self::attr::mtu_enum;
+pub(crate) use self::{
+    attr::{
+        port_cap,
+        DeviceAttr,
+        PortAttr, //
+    },
+    driver::Driver, //
 };
 
 /// The only port.
@@ -200,7 +214,7 @@ impl<D: Driver> Device<D> {
         dev.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
         dev.ops.owner = module.as_ptr();
         // SAFETY: `dev` is valid; what the structure points to is static.
-        unsafe { bindings::ib_set_device_ops(&raw mut *dev, &vtable::Vtable::<D>::OPS) };
+        unsafe { bindings::ib_set_device_ops(&raw mut *dev, &ops::Table::<D>::OPS) };
     }
 
     /// # Safety
@@ -219,7 +233,7 @@ impl<D: Driver> Device<D> {
     pub(super) unsafe fn is_ours(dev: *const ib_device) -> bool {
         // SAFETY: By the requirements of this function.
         let dealloc = unsafe { (*dev).ops.dealloc_driver };
-        dealloc.map(|f| f as usize) == Some(vtable::device::dealloc::<D> as usize)
+        dealloc.map(|f| f as usize) == Some(callbacks::dealloc::<D> as usize)
     }
 
     pub(super) fn as_raw(&self) -> *mut ib_device {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks for the device.
-
-use core::ptr::null_mut;
+//! Callbacks of devices and their port.
 
 use kernel::{
     error::from_result,
@@ -11,9 +9,8 @@ use kernel::{
 };
 
 use super::{
-    count,
-    to_errno,
-    Int, //
+    Device,
+    Driver, //
 };
 use crate::kapi::{
     bindings::{
@@ -23,29 +20,26 @@ use crate::kapi::{
         ib_gid,
         ib_port_attr,
         ib_port_immutable,
-        ib_qp,
         ib_udata,
-        rdma_counter,
         rdma_hw_stats, //
     },
     context,
     rdma::{
-        device::{
-            Device,
-            PORT, //
+        ops::{
+            count,
+            to_errno,
+            Int, //
         },
-        object::Qp,
-        ops::Driver,
         text::Clipped,
         udata::Udata,
         umem, //
-    },
+    }, //
 };
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn query_device<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn query_device<D: Driver>(
     dev: *mut ib_device,
     attr: *mut ib_device_attr,
     udata: *mut ib_udata,
@@ -70,8 +64,8 @@ pub(super) unsafe extern "C" fn query_device<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn query_port<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn query_port<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
     attr: *mut ib_port_attr,
@@ -85,8 +79,8 @@ pub(super) unsafe extern "C" fn query_port<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn get_port_immutable<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn get_port_immutable<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
     immutable: *mut ib_port_immutable,
@@ -103,8 +97,8 @@ pub(super) unsafe extern "C" fn get_port_immutable<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn query_gid<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn query_gid<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
     index: Int,
@@ -123,8 +117,8 @@ pub(super) unsafe extern "C" fn query_gid<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
     dev: *mut ib_device,
     out: *mut ffi::c_char,
 ) {
@@ -140,8 +134,8 @@ pub(super) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
 ) -> *mut rdma_hw_stats {
@@ -153,8 +147,8 @@ pub(super) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn get_hw_stats<D: Driver>(
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn get_hw_stats<D: Driver>(
     dev: *mut ib_device,
     stats: *mut rdma_hw_stats,
     _port: u32,
@@ -171,84 +165,7 @@ pub(super) unsafe extern "C" fn get_hw_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
-///
-/// The core adds the values of all counters to those of the port, so their number is the same.
-pub(super) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
-    counter: *mut rdma_counter,
-) -> *mut rdma_hw_stats {
-    // SAFETY: By the requirements of this function.
-    let dev = unsafe { (*counter).device };
-    // SAFETY: By *live*: the core makes counters for devices that are registered.
-    unsafe { alloc_hw_port_stats::<D>(dev, PORT) }
-}
-
-/// # Safety
-///
-/// As the parent module says. The structure is zeroed, and there is nothing behind it.
-pub(super) unsafe extern "C" fn counter_init(_counter: *mut rdma_counter) {}
-
-/// # Safety
-///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn counter_update_stats<D: Driver>(counter: *mut rdma_counter) -> Int {
-    // SAFETY: By the requirements of this function.
-    let dev = unsafe { (*counter).device };
-    // SAFETY: By *live*: it is the device that the counter was made for.
-    let dev = unsafe { Device::<D>::from_raw(dev) };
-    // SAFETY: By *live*: statistics are made along with a counter, which the core has locked.
-    let (id, stats) = unsafe { ((*counter).id, (*counter).stats) };
-    // SAFETY: `counter_alloc_stats` made it for as many values.
-    let values = unsafe { (*stats).value.as_mut_slice(dev.stats().len()) };
-    D::counter_values(dev, Some(id), values);
-    0
-}
-
-/// # Safety
-///
-/// As the parent module says. The counter is locked.
-pub(super) unsafe extern "C" fn counter_bind_qp<D: Driver>(
-    counter: *mut rdma_counter,
-    raw: *mut ib_qp,
-    _port: u32,
-) -> Int {
-    // SAFETY: By the requirements of this function.
-    let qp = unsafe { Qp::<D>::from_raw(raw) };
-    // SAFETY: As above. A new one has no number.
-    let id = Some(unsafe { (*counter).id }).filter(|id| *id != 0);
-    to_errno(D::bind_counter(qp, id).map(|id| {
-        // SAFETY: As above; the field is the provider's to set.
-        unsafe { (*counter).id = id };
-        // SAFETY: The core has locked the counter; the field is the provider's to set.
-        unsafe { (*raw).counter = counter };
-    }))
-}
-
-/// # Safety
-///
-/// As the parent module says. The counter is locked.
-pub(super) unsafe extern "C" fn counter_unbind_qp<D: Driver>(raw: *mut ib_qp, _port: u32) -> Int {
-    // SAFETY: By the requirements of this function.
-    D::unbind_counter(unsafe { Qp::<D>::from_raw(raw) });
-    // SAFETY: As above; the field is the provider's to set.
-    unsafe { (*raw).counter = null_mut() };
-    0
-}
-
-/// # Safety
-///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn counter_dealloc<D: Driver>(counter: *mut rdma_counter) -> Int {
-    // SAFETY: By the requirements of this function.
-    let (dev, id) = unsafe { ((*counter).device, (*counter).id) };
-    // SAFETY: By *live*: it is the device that the counter was made for.
-    D::close_counter(unsafe { Device::<D>::from_raw(dev) }, id);
-    0
-}
-
-/// # Safety
-///
-/// As the parent module says.
+/// As `ops` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_device) {
     // SAFETY: By the requirements of this function.
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks of the iWARP connection manager.
+//! The iWARP connection manager.
+//!
+//! C header: [`include/rdma/iw_cm.h`](srctree/include/rdma/iw_cm.h)
+
+mod established;
+mod id;
 
 use core::ptr::{
     null_mut,
@@ -9,62 +14,87 @@ use core::ptr::{
 
 use kernel::{
     ffi,
+    prelude::*,
     sync::{
         aref::ARef,
         Arc, //
-    },
+    }, //
 };
 
+use self::established::Established;
 use super::{
-    to_errno,
-    Int, //
+    device::{
+        Device,
+        Driver, //
+    },
+    ops::{
+        to_errno,
+        Int, //
+    },
+    qp::Qp, //
 };
-use crate::kapi::{
-    bindings::{
-        ib_device,
-        ib_qp,
-        iw_cm_conn_param,
-        iw_cm_id, //
-    },
-    rdma::{
-        cm::{
-            self,
-            CmId,
-            ConnParam,
-            Established, //
-        },
-        device::Device,
-        object::Qp,
-        ops::Driver,
-    },
+use crate::kapi::bindings::{
+    ib_device,
+    ib_qp,
+    iw_cm_conn_param,
+    iw_cm_id, //
 };
 
-/// # Safety
-///
-/// As the parent module says.
-///
-/// The reference passes to the core with the QP. The core calls `iw_add_ref` next, in both places
-/// (`drivers/infiniband/core/iwcm.c`). If only that took a reference, the QP could be destroyed in
-/// between.
-pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: Int) -> *mut ib_qp {
-    // SAFETY: By the requirements of this function.
-    let dev = unsafe { Device::<D>::from_raw(dev) };
-    D::iw_get_qp(dev, qpn as u32).map_or(null_mut(), |qp| ARef::into_raw(qp).as_ptr().cast())
+pub(crate) use self::id::{
+    CmEvent,
+    CmId, //
+};
+
+/// The parameters of a connection to be made.
+pub(crate) struct ConnParam<'a> {
+    pub(crate) ord: u32,
+    pub(crate) ird: u32,
+    pub(crate) qpn: u32,
+    pub(crate) pdata: &'a [u8],
+}
+
+impl<'a> ConnParam<'a> {
+    /// # Safety
+    ///
+    /// `raw` and its private data are valid during `'a`.
+    unsafe fn from_raw(raw: *const iw_cm_conn_param) -> Self {
+        // SAFETY: By the requirements of this function.
+        let raw = unsafe { &*raw };
+        Self {
+            ord: raw.ord,
+            ird: raw.ird,
+            qpn: raw.qpn,
+            // SAFETY: The private data is valid during `'a` by the requirements of this function.
+            pdata: unsafe { bytes(raw.private_data, raw.private_data_len.into()) },
+        }
+    }
 }
 
 /// # Safety
 ///
-/// As the parent module says. `iw_get_qp` has just returned the QP, with a reference.
-pub(super) unsafe extern "C" fn iw_add_ref<D: Driver>(_qp: *mut ib_qp) {}
+/// `data` is null, or points to `len` bytes that do not change during `'a`.
+unsafe fn bytes<'a>(data: *const ffi::c_void, len: usize) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: By the requirements of this function.
+    unsafe { core::slice::from_raw_parts(data.cast(), len) }
+}
 
+/// Takes the data that the provider left in an identifier.
+///
 /// # Safety
 ///
-/// As the parent module says.
-pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
-    // SAFETY: Not null by the requirements of this function; the object begins with it.
-    let qp = unsafe { NonNull::new_unchecked(qp.cast::<Qp<D>>()) };
-    // SAFETY: The core gives up the reference it got from `iw_get_qp`.
-    drop(unsafe { ARef::from_raw(qp) });
+/// `id` is valid, and its `provider_data` is null or from [`Arc::into_raw`] of a `T`.
+unsafe fn take_provider_data<T>(id: *mut iw_cm_id) -> Result<Arc<T>> {
+    // SAFETY: By the requirements of this function. The core serialises the calls for an
+    // identifier.
+    let data = unsafe { core::mem::replace(&mut (*id).provider_data, null_mut()) };
+    if data.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirements of this function; nobody else finds it any more.
+    Ok(unsafe { Arc::from_raw(data.cast::<T>()) })
 }
 
 /// The device of an identifier. Our reference to an identifier does not keep it, the core's use of
@@ -82,7 +112,35 @@ unsafe fn device<'a, D: Driver>(id: *mut iw_cm_id) -> &'a Device<D> {
 
 /// # Safety
 ///
-/// As the parent module says.
+/// As `ops` says.
+///
+/// The reference passes to the core with the QP. The core calls `iw_add_ref` next, in both places
+/// (`drivers/infiniband/core/iwcm.c`). If only that took a reference, the QP could be destroyed in
+/// between.
+pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: Int) -> *mut ib_qp {
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw(dev) };
+    D::iw_get_qp(dev, qpn as u32).map_or(null_mut(), |qp| ARef::into_raw(qp).as_ptr().cast())
+}
+
+/// # Safety
+///
+/// As `ops` says. `iw_get_qp` has just returned the QP, with a reference.
+pub(super) unsafe extern "C" fn iw_add_ref<D: Driver>(_qp: *mut ib_qp) {}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
+    // SAFETY: Not null by the requirements of this function; the object begins with it.
+    let qp = unsafe { NonNull::new_unchecked(qp.cast::<Qp<D>>()) };
+    // SAFETY: The core gives up the reference it got from `iw_get_qp`.
+    drop(unsafe { ARef::from_raw(qp) });
+}
+
+/// # Safety
+///
+/// As `ops` says.
 pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
     id: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
@@ -98,7 +156,7 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
+/// As `ops` says.
 pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     raw: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
@@ -132,7 +190,7 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
+/// As `ops` says.
 pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     id: *mut iw_cm_id,
     pdata: *const ffi::c_void,
@@ -143,13 +201,13 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     // SAFETY: By *live*: the identifier is on a device of `D`.
     let dev = unsafe { device::<D>(id) };
     // SAFETY: By *valid*: `pdata` is null, or has `len` bytes of the consumer, who waits.
-    let pdata = unsafe { cm::bytes(pdata, len.into()) };
+    let pdata = unsafe { bytes(pdata, len.into()) };
     to_errno(D::iw_reject(dev, number, pdata))
 }
 
 /// # Safety
 ///
-/// As the parent module says.
+/// As `ops` says.
 pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
     raw: *mut iw_cm_id,
     backlog: Int,
@@ -168,9 +226,9 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
 
 /// # Safety
 ///
-/// As the parent module says.
+/// As `ops` says.
 pub(super) unsafe extern "C" fn iw_destroy_listen<D: Driver>(id: *mut iw_cm_id) -> Int {
     // SAFETY: By the requirements of this function; `iw_create_listen` set it.
-    let listener = unsafe { cm::take_provider_data::<D::Listener>(id) };
+    let listener = unsafe { take_provider_data::<D::Listener>(id) };
     to_errno(listener.and_then(D::iw_destroy_listen))
 }

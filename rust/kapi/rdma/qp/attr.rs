@@ -6,7 +6,6 @@ use core::marker::PhantomData;
 
 use kernel::prelude::*;
 
-use super::device::mtu_enum;
 use crate::kapi::{
     bindings::{
         self,
@@ -15,12 +14,13 @@ use crate::kapi::{
         ib_qp_init_attr, //
     },
     rdma::{
-        device::PORT,
-        object::{
-            Cq,
-            Srq, //
+        cq::Cq,
+        device::{
+            mtu_enum,
+            Driver,
+            PORT, //
         },
-        ops::Driver,
+        srq::Srq, //
     },
     version::Count, //
 };
@@ -55,7 +55,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
     /// # Safety
     ///
     /// `raw` is valid during `'a`, and its queues are null or live objects of `D`.
-    pub(in crate::kapi::rdma) unsafe fn from_raw(raw: *const ib_qp_init_attr) -> Self {
+    pub(super) unsafe fn from_raw(raw: *const ib_qp_init_attr) -> Self {
         Self {
             // SAFETY: By the requirements of this function.
             raw: unsafe { &*raw },
@@ -236,7 +236,7 @@ impl<'a> QpAttr<'a> {
     /// # Safety
     ///
     /// If there is an address vector, its source GID entry is null or valid during `'a`.
-    pub(in crate::kapi::rdma) unsafe fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
+    pub(super) unsafe fn new(raw: &'a ib_qp_attr, mask: u32) -> Self {
         Self { raw, mask }
     }
 
@@ -355,7 +355,7 @@ pub(crate) struct QpInfo {
 }
 
 impl QpInfo {
-    pub(in crate::kapi::rdma) fn fill(&self, attr: &mut ib_qp_attr, init: &mut ib_qp_init_attr) {
+    pub(super) fn fill(&self, attr: &mut ib_qp_attr, init: &mut ib_qp_init_attr) {
         // The caller need not have cleared them, and copies more to the user than is set here
         // (`ib_uverbs_query_qp`).
         *attr = pin_init::zeroed();

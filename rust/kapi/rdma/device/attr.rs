@@ -55,7 +55,7 @@ pub(crate) struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    pub(in crate::kapi::rdma) fn fill(&self, out: &mut ib_device_attr) {
+    pub(super) fn fill(&self, out: &mut ib_device_attr) {
         *out = pin_init::zeroed();
         for (on, cap) in [
             (
@@ -137,7 +137,7 @@ pub(crate) struct PortAttr {
 
 /// The greatest MTU of the enumeration that fits into `bytes`, the least if none does
 /// (`ib_mtu_int_to_enum`).
-pub(super) fn mtu_enum(bytes: u32) -> bindings::ib_mtu {
+pub(in crate::kapi::rdma) fn mtu_enum(bytes: u32) -> bindings::ib_mtu {
     match bytes {
         4096.. => bindings::ib_mtu_IB_MTU_4096,
         2048.. => bindings::ib_mtu_IB_MTU_2048,
@@ -148,7 +148,7 @@ pub(super) fn mtu_enum(bytes: u32) -> bindings::ib_mtu {
 }
 
 impl PortAttr {
-    pub(in crate::kapi::rdma) fn fill(&self, out: &mut ib_port_attr) {
+    pub(super) fn fill(&self, out: &mut ib_port_attr) {
         *out = pin_init::zeroed();
         (out.state, out.phys_state) = if self.active {
             (

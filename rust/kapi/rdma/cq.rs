@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+use core::ptr::null_mut;
+
+use kernel::error::from_result;
+
+use super::{
+    details::Details,
+    device::Driver,
+    object::{
+        impl_base,
+        New,
+        Object, //
+    },
+    ops::{
+        count,
+        to_errno,
+        Int, //
+    },
+    ucontext::ucontext,
+    udata::Udata,
+    wc::WcOut, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_cq,
+    ib_cq_init_attr,
+    ib_udata,
+    ib_wc,
+    sk_buff,
+    uverbs_attr_bundle, //
+};
+
+/// A completion queue.
+pub(crate) type Cq<D> = Object<D, ib_cq>;
+
+impl_base!(ib_cq => Cq);
+
+/// The requested attributes of a CQ.
+#[derive(Clone, Copy)]
+pub(crate) struct CqAttr {
+    pub(crate) cqe: u32,
+    pub(crate) flags: u32,
+}
+
+/// The completions that a CQ notifies of.
+#[derive(Clone, Copy)]
+pub(crate) struct Notify {
+    pub(crate) solicited_only: bool,
+    pub(crate) report_missed: bool,
+}
+
+/// An asynchronous event of a CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CqEvent {
+    Err,
+}
+
+impl<D: Driver> New<'_, D, ib_cq> {
+    /// Tells the core how many entries the CQ has.
+    pub(crate) fn set_cqe(&self, entries: u32) {
+        // SAFETY: The object is ours alone until its creation is complete.
+        unsafe { (*self.as_raw()).cqe = entries.min(i32::MAX as u32) as i32 };
+    }
+}
+
+impl<D: Driver> Cq<D> {
+    /// Calls the completion handler. Any context; no lock of the provider may be held.
+    pub(crate) fn notify(&self) {
+        if self.is_destroying() {
+            return;
+        }
+        let cq = self.as_raw();
+        // SAFETY: The structure is initialised; the core sets the handler before the CQ is used.
+        if let Some(handler) = unsafe { (*cq).comp_handler } {
+            // SAFETY: The CQ is live. Its context was set along with the handler.
+            let context = unsafe { (*cq).cq_context };
+            // SAFETY: The CQ exists.
+            unsafe { handler(cq, context) };
+        }
+    }
+
+    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
+    pub(crate) fn event(&self, event: CqEvent) {
+        if self.is_destroying() {
+            return;
+        }
+        let cq = self.as_raw();
+        let mut ev: bindings::ib_event = pin_init::zeroed();
+        ev.event = match event {
+            CqEvent::Err => bindings::ib_event_type_IB_EVENT_CQ_ERR,
+        };
+        // SAFETY: The structure is initialised.
+        ev.device = unsafe { (*cq).device };
+        ev.element.cq = cq;
+        // SAFETY: As above; the core sets the handler before creation.
+        if let Some(handler) = unsafe { (*cq).event_handler } {
+            // SAFETY: The CQ is live. Its context was set along with the handler.
+            let context = unsafe { (*cq).cq_context };
+            // SAFETY: The CQ exists, and the event describes it.
+            unsafe { handler(&mut ev, context) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn create_cq<D: Driver>(
+    cq: *mut ib_cq,
+    attr: *const ib_cq_init_attr,
+    attrs: *mut uverbs_attr_bundle,
+) -> Int {
+    let udata: *mut ib_udata = if attrs.is_null() {
+        null_mut()
+    } else {
+        // SAFETY: By the requirements of this function.
+        unsafe { bindings::kapi_bundle_udata(attrs) }
+    };
+    // SAFETY: By the requirements of this function.
+    let new = unsafe { New::<D, _>::from_raw(cq, ucontext(udata)) };
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
+    let attr = unsafe { &*attr };
+    let attr = CqAttr {
+        cqe: attr.cqe,
+        flags: attr.flags,
+    };
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
+    let mut ud = unsafe { Udata::from_raw(udata) };
+    from_result(|| {
+        let init = D::create_cq(&new, &attr)?;
+        // SAFETY: The core allocated the object.
+        unsafe {
+            Object::create(cq, !udata.is_null(), init, |cq| {
+                D::cq_created(cq, ud.as_mut())
+            })
+        }?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn destroy_cq<D: Driver>(
+    cq: *mut ib_cq,
+    _udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    unsafe { Object::destroy(cq, D::destroy_cq) };
+    0
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn poll_cq<D: Driver>(
+    cq: *mut ib_cq,
+    num: Int,
+    wc: *mut ib_wc,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { Cq::<D>::from_raw(cq) };
+    let num = usize::try_from(num).unwrap_or(0);
+    // SAFETY: By *valid*: the consumer has room for `num` completions there.
+    let mut out = unsafe { WcOut::from_raw(wc, num) };
+    match D::poll_cq(cq, &mut out) {
+        Err(e) if out.count() == 0 => e.to_errno(),
+        _ => count(out.count()),
+    }
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn req_notify_cq<D: Driver>(
+    cq: *mut ib_cq,
+    flags: bindings::ib_cq_notify_flags,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { Cq::<D>::from_raw(cq) };
+    let kind = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
+    let notify = Notify {
+        solicited_only: kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED,
+        report_missed: flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0,
+    };
+    match D::req_notify_cq(cq, notify) {
+        Ok(missed) if notify.report_missed => count(missed as usize),
+        other => to_errno(other.map(|_| ())),
+    }
+}
+
+/// # Safety
+///
+/// As `ops` says. The core keeps the CQ during the call.
+pub(super) unsafe extern "C" fn fill_res_cq_entry<D: Driver>(
+    msg: *mut sk_buff,
+    cq: *mut ib_cq,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { Cq::<D>::from_raw(cq) };
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_cq(cq, out)) })
+}

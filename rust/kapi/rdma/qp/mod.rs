@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+mod attr;
+
+use kernel::{
+    error::from_result,
+    prelude::*, //
+};
+
+use super::{
+    details::Details,
+    device::Driver,
+    object::{
+        impl_base,
+        New,
+        Object, //
+    },
+    ops::{
+        to_errno,
+        Int, //
+    },
+    pd::Pd,
+    ucontext::ucontext,
+    udata::Udata,
+    wr::{
+        RecvWrs,
+        SendWrs, //
+    }, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_qp,
+    ib_qp_attr,
+    ib_qp_init_attr,
+    ib_recv_wr,
+    ib_send_wr,
+    ib_udata,
+    sk_buff, //
+};
+
+pub(crate) use self::attr::{
+    QpAttr,
+    QpCap,
+    QpInfo,
+    QpInitAttr,
+    QpPath,
+    QpState, //
+};
+
+/// A queue pair.
+pub(crate) type Qp<D> = Object<D, ib_qp>;
+
+impl_base!(ib_qp => Qp);
+
+/// The name of a QP in a [`Wc`](super::Wc): its address, which is handed to the consumer and never
+/// dereferenced here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QpTag(*mut ib_qp);
+
+// SAFETY: The pointer is a value only.
+unsafe impl Send for QpTag {}
+
+// SAFETY: The pointer is a value only.
+unsafe impl Sync for QpTag {}
+
+impl QpTag {
+    pub(super) fn as_raw(self) -> *mut ib_qp {
+        self.0
+    }
+}
+
+/// An asynchronous event of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpEvent {
+    Fatal,
+    ReqErr,
+    AccessErr,
+    LastWqeReached,
+}
+
+impl<'a, D: Driver> New<'a, D, ib_qp> {
+    /// The protection domain of the QP.
+    pub(crate) fn pd(&self) -> &'a Pd<D> {
+        // SAFETY: The core initialised the structure.
+        let pd = unsafe { (*self.as_raw()).pd };
+        // SAFETY: The core checked it (`create_qp` of verbs.c needs one) and counts its users.
+        unsafe { Pd::from_raw(pd) }
+    }
+}
+
+impl<D: Driver> Qp<D> {
+    /// The number of the QP.
+    pub(crate) fn qp_num(&self) -> u32 {
+        // SAFETY: The structure is initialised; only `set_qp_num` writes the field.
+        unsafe { (&raw const (*self.as_raw()).qp_num).read_volatile() }
+    }
+
+    /// Sets the number of the QP, once, before user or consumer can see it.
+    pub(crate) fn set_qp_num(&self, num: u32) {
+        // SAFETY: The structure is initialised. The field is a plain word.
+        unsafe { (&raw mut (*self.as_raw()).qp_num).write_volatile(num) };
+    }
+
+    /// The name of the QP in completions.
+    pub(crate) fn tag(&self) -> QpTag {
+        QpTag(self.as_raw())
+    }
+
+    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
+    pub(crate) fn event(&self, event: QpEvent) {
+        if self.is_destroying() {
+            return;
+        }
+        let qp = self.as_raw();
+        let mut ev: bindings::ib_event = pin_init::zeroed();
+        ev.event = match event {
+            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            QpEvent::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+            QpEvent::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+        };
+        // SAFETY: The structure is initialised.
+        ev.device = unsafe { (*qp).device };
+        ev.element.qp = qp;
+        // SAFETY: As above; the core sets the handler before creation.
+        if let Some(handler) = unsafe { (*qp).event_handler } {
+            // SAFETY: The QP is live. Its context was set along with the handler.
+            let context = unsafe { (*qp).qp_context };
+            // SAFETY: The QP exists, and the event describes it.
+            unsafe { handler(&mut ev, context) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn create_qp<D: Driver>(
+    qp: *mut ib_qp,
+    attr: *mut ib_qp_init_attr,
+    udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let new = unsafe { New::<D, _>::from_raw(qp, ucontext(udata)) };
+    // SAFETY: By *valid* for the attributes, and by *live* for the queues they name.
+    let attr = unsafe { QpInitAttr::<D>::from_raw(attr) };
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
+    let mut ud = unsafe { Udata::from_raw(udata) };
+    from_result(|| {
+        let init = D::create_qp(&new, &attr)?;
+        // SAFETY: The core allocated the object.
+        unsafe {
+            Object::create(qp, !udata.is_null(), init, |qp| {
+                D::qp_created(qp, &attr, ud.as_mut())
+            })
+        }?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
+    qp: *mut ib_qp,
+    attr: *mut ib_qp_attr,
+    mask: Int,
+    _udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
+    let attr = unsafe { &*attr };
+    // SAFETY: The core has looked the GID up, and holds its entry for the call (`_ib_modify_qp`).
+    let attr = unsafe { QpAttr::new(attr, mask as u32) };
+    to_errno(D::modify_qp(qp, &attr))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn query_qp<D: Driver>(
+    qp: *mut ib_qp,
+    attr: *mut ib_qp_attr,
+    _mask: Int,
+    init: *mut ib_qp_init_attr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Qp::<D>::from_raw(qp) };
+    // SAFETY: By *valid*: `attr` is for this call to fill.
+    let attr = unsafe { &mut *attr };
+    // SAFETY: By *valid*: `init` is for this call to fill, and is not `attr`.
+    let init = unsafe { &mut *init };
+    from_result(|| {
+        D::query_qp(this)?.fill(attr, init);
+        // SAFETY: The structure is initialised; these do not change.
+        unsafe { init.qp_type = (*qp).qp_type };
+        // SAFETY: By *live*: the queue was set at creation, and stays.
+        unsafe { init.send_cq = (*qp).send_cq };
+        // SAFETY: By *live*: the queue was set at creation, and stays.
+        unsafe { init.recv_cq = (*qp).recv_cq };
+        // SAFETY: By *live*: the queue was set at creation, and stays.
+        unsafe { init.srq = (*qp).srq };
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn destroy_qp<D: Driver>(
+    qp: *mut ib_qp,
+    _udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    unsafe { Object::destroy(qp, D::destroy_qp) };
+    0
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn post_send<D: Driver>(
+    qp: *mut ib_qp,
+    wr: *const ib_send_wr,
+    bad: *mut *const ib_send_wr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // Requests that uverbs copies from a user have user addresses. For inline data they would be
+    // taken for kernel addresses. The user posts in its own ring, and rings the doorbell without a
+    // request.
+    if qp.is_user() && !wr.is_null() {
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
+        unsafe { *bad = wr };
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns. By *live*: it is
+    // for a QP of `D`.
+    let mut wrs = unsafe { SendWrs::from_raw(wr) };
+    to_errno(D::post_send(qp, &mut wrs).inspect_err(|_| {
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
+        unsafe { *bad = wrs.bad() };
+    }))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn post_recv<D: Driver>(
+    qp: *mut ib_qp,
+    wr: *const ib_recv_wr,
+    bad: *mut *const ib_recv_wr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
+    let mut wrs = unsafe { RecvWrs::from_raw(wr) };
+    to_errno(D::post_recv(qp, &mut wrs).inspect_err(|_| {
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
+        unsafe { *bad = wrs.bad() };
+    }))
+}
+
+/// # Safety
+///
+/// As `ops` says. The core keeps the QP during the call.
+pub(super) unsafe extern "C" fn fill_res_qp_entry<D: Driver>(
+    msg: *mut sk_buff,
+    qp: *mut ib_qp,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let qp = unsafe { Qp::<D>::from_raw(qp) };
+    // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
+    to_errno(unsafe { Details::put(msg, |out| D::describe_qp(qp, out)) })
+}

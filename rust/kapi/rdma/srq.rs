@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+
+use kernel::error::from_result;
+
+use super::{
+    device::Driver,
+    object::{
+        impl_base,
+        New,
+        Object, //
+    },
+    ops::{
+        to_errno,
+        Int, //
+    },
+    pd::Pd,
+    ucontext::ucontext,
+    udata::Udata,
+    wr::RecvWrs, //
+};
+use crate::kapi::bindings::{
+    self,
+    ib_recv_wr,
+    ib_srq,
+    ib_srq_attr,
+    ib_srq_init_attr,
+    ib_udata, //
+};
+
+/// A shared receive queue.
+pub(crate) type Srq<D> = Object<D, ib_srq>;
+
+impl_base!(ib_srq => Srq);
+
+/// The requested attributes of an SRQ.
+#[derive(Clone, Copy)]
+pub(crate) struct SrqInitAttr {
+    /// Whether it is of the basic type, the only one of iWARP.
+    pub(crate) basic: bool,
+    pub(crate) attr: SrqAttr,
+}
+
+/// The attributes of an SRQ.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SrqAttr {
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) limit: u32,
+}
+
+impl SrqAttr {
+    pub(super) fn new(raw: &ib_srq_attr) -> Self {
+        Self {
+            max_wr: raw.max_wr,
+            max_sge: raw.max_sge,
+            limit: raw.srq_limit,
+        }
+    }
+
+    pub(super) fn fill(&self, out: &mut ib_srq_attr) {
+        out.max_wr = self.max_wr;
+        out.max_sge = self.max_sge;
+        out.srq_limit = self.limit;
+    }
+}
+
+/// The requested changes to an SRQ.
+#[derive(Clone, Copy)]
+pub(crate) struct SrqMask {
+    pub(crate) max_wr: bool,
+    pub(crate) limit: bool,
+}
+
+/// An asynchronous event of an SRQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SrqEvent {
+    LimitReached,
+}
+
+impl<'a, D: Driver> New<'a, D, ib_srq> {
+    /// The protection domain of the SRQ.
+    pub(crate) fn pd(&self) -> &'a Pd<D> {
+        // SAFETY: The core initialised the structure.
+        let pd = unsafe { (*self.as_raw()).pd };
+        // SAFETY: The core set it and counts its users.
+        unsafe { Pd::from_raw(pd) }
+    }
+}
+
+impl<D: Driver> Srq<D> {
+    /// Reports an event to the consumer. Any context; no lock of the provider may be held.
+    pub(crate) fn event(&self, event: SrqEvent) {
+        if self.is_destroying() {
+            return;
+        }
+        let srq = self.as_raw();
+        let mut ev: bindings::ib_event = pin_init::zeroed();
+        ev.event = match event {
+            SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+        };
+        // SAFETY: The structure is initialised.
+        ev.device = unsafe { (*srq).device };
+        ev.element.srq = srq;
+        // SAFETY: As above; the core sets the handler before creation.
+        if let Some(handler) = unsafe { (*srq).event_handler } {
+            // SAFETY: The SRQ is live. Its context was set along with the handler.
+            let context = unsafe { (*srq).srq_context };
+            // SAFETY: The SRQ exists, and the event describes it.
+            unsafe { handler(&mut ev, context) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn create_srq<D: Driver>(
+    srq: *mut ib_srq,
+    attr: *mut ib_srq_init_attr,
+    udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let new = unsafe { New::<D, _>::from_raw(srq, ucontext(udata)) };
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
+    let attr = unsafe { &*attr };
+    let attr = SrqInitAttr {
+        basic: attr.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
+        attr: SrqAttr::new(&attr.attr),
+    };
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
+    let mut ud = unsafe { Udata::from_raw(udata) };
+    from_result(|| {
+        let init = D::create_srq(&new, &attr)?;
+        // SAFETY: The core allocated the object.
+        unsafe {
+            Object::create(srq, !udata.is_null(), init, |srq| {
+                D::srq_created(srq, ud.as_mut())
+            })
+        }?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
+    srq: *mut ib_srq,
+    attr: *mut ib_srq_attr,
+    mask: bindings::ib_srq_attr_mask,
+    _udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let srq = unsafe { Srq::<D>::from_raw(srq) };
+    // SAFETY: By *valid*: the core does not change the attributes during the call.
+    let attr = SrqAttr::new(unsafe { &*attr });
+    let mask = SrqMask {
+        max_wr: mask & bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR != 0,
+        limit: mask & bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0,
+    };
+    to_errno(D::modify_srq(srq, &attr, mask))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn query_srq<D: Driver>(
+    srq: *mut ib_srq,
+    attr: *mut ib_srq_attr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let srq = unsafe { Srq::<D>::from_raw(srq) };
+    // SAFETY: By *valid*: only this call writes to `attr`.
+    let out = unsafe { &mut *attr };
+    to_errno(D::query_srq(srq).map(|attr| attr.fill(out)))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn destroy_srq<D: Driver>(
+    srq: *mut ib_srq,
+    _udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    unsafe { Object::destroy(srq, D::destroy_srq) };
+    0
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
+    srq: *mut ib_srq,
+    wr: *const ib_recv_wr,
+    bad: *mut *const ib_recv_wr,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let srq = unsafe { Srq::<D>::from_raw(srq) };
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
+    let mut wrs = unsafe { RecvWrs::from_raw(wr) };
+    to_errno(D::post_srq_recv(srq, &mut wrs).inspect_err(|_| {
+        // SAFETY: By *valid*: the core gives each post a place for the request that failed.
+        unsafe { *bad = wrs.bad() };
+    }))
+}
