@@ -18,7 +18,6 @@ use super::{
     stats::Counter,
     CqObj,
     CqRef,
-    IbDevice,
     QpObj,
     Siw, //
 };
@@ -28,10 +27,10 @@ use crate::{
         random,
         rdma::{
             self,
+            cq,
             CqAttr,
             CqEvent,
             CtrlWord,
-            Customer,
             Details,
             MmapEntry,
             Notify,
@@ -277,21 +276,21 @@ pub(crate) struct Cq {
     counted: Counted,
 }
 
-/// `create_cq`, first half. Also returns the number of entries.
-pub(crate) fn create(
-    dev: &IbDevice,
-    user: Option<Customer<'_, Siw>>,
+/// `create_cq`.
+pub(crate) fn create<'a>(
+    new: cq::New<'a, Siw>,
     attr: &CqAttr,
-) -> Result<(u32, impl PinInit<Cq, Error>)> {
+    udata: Option<&mut Udata<'_>>,
+) -> Result<cq::Live<'a, Siw>> {
     if attr.flags != 0 {
         return Err(errno::eopnotsupp());
     }
     if attr.cqe < 1 || attr.cqe > limits::CQE {
         return Err(EINVAL);
     }
-    let counted = Count::take(dev, |dev| &dev.counts.cq, limits::CQ)?;
+    let counted = Count::take(new.device(), |dev| &dev.counts.cq, limits::CQ)?;
     let size = attr.cqe.next_power_of_two();
-    let (queue, entry) = match user {
+    let (queue, entry) = match new.customer() {
         Some(user) => {
             let bytes = size as usize * size_of::<abi::Cqe>();
             let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
@@ -311,26 +310,22 @@ pub(crate) fn create(
         }
     };
     let entries = Entries { queue, dead: false };
-    let init = try_pin_init!(Cq {
+    new.set_cqe(size);
+    let cq = new.init(try_pin_init!(Cq {
         entries <- ranked_spinlock!(Rank::Cq, entries),
         size,
         id: random::u32(),
         entry,
         counted,
-    }? Error);
-    Ok((size, init))
-}
-
-/// `create_cq`, second half.
-pub(crate) fn created(cq: &CqObj, udata: Option<&mut Udata<'_>>) -> Result {
-    match (udata, &cq.entry) {
-        (Some(udata), Some(entry)) => udata.respond_full(&abi::RespCreateCq {
+    }? Error))?;
+    if let (Some(udata), Some(entry)) = (udata, &cq.entry) {
+        udata.respond_full(&abi::RespCreateCq {
             cq_id: cq.id,
             num_cqe: cq.size,
             cq_key: entry.key(),
-        }),
-        _ => Ok(()),
+        })?;
     }
+    Ok(cq)
 }
 
 /// `poll_cq`.

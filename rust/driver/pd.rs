@@ -8,7 +8,11 @@ use super::{
         Count,
         Counted, //
     },
-    IbDevice, //
+    Siw, //
+};
+use crate::kapi::rdma::{
+    pd,
+    Udata, //
 };
 use iwarp::mem::access::PdId;
 use kernel::{
@@ -31,9 +35,14 @@ impl Pd {
 }
 
 /// `alloc_pd`.
-pub(crate) fn alloc(dev: &IbDevice) -> Result<Pd> {
-    Ok(Pd {
+pub(crate) fn alloc<'a>(
+    new: pd::New<'a, Siw>,
+    _udata: Option<&mut Udata<'_>>,
+) -> Result<pd::Live<'a, Siw>> {
+    let dev = new.device();
+    let pd = Pd {
         id: PdId(dev.pds.fetch_add(1, Relaxed)),
         counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
-    })
+    };
+    new.init(pd)
 }

@@ -19,8 +19,7 @@ use crate::{
     kapi::{
         errno,
         rdma::{
-            self,
-            Customer,
+            srq,
             MmapEntry,
             RecvWrs,
             SrqAttr,
@@ -54,12 +53,12 @@ pub(crate) struct Srq {
     _counted: Counted,
 }
 
-/// `create_srq`, first half.
-pub(crate) fn create(
-    pd: &rdma::Pd<Siw>,
-    user: Option<Customer<'_, Siw>>,
+/// `create_srq`.
+pub(crate) fn create<'a>(
+    new: srq::New<'a, Siw>,
     init: &SrqInitAttr,
-) -> Result<impl PinInit<Srq, Error>> {
+    udata: Option<&mut Udata<'_>>,
+) -> Result<srq::Live<'a, Siw>> {
     if !init.basic {
         return Err(errno::eopnotsupp());
     }
@@ -71,34 +70,31 @@ pub(crate) fn create(
     {
         return Err(EINVAL);
     }
+    let pd = new.pd();
     let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
-    let (ring, size, entry) = RecvRing::new(attr.max_wr, user)?;
+    let (ring, size, entry) = RecvRing::new(attr.max_wr, new.customer())?;
     let queue = Queue {
         ring,
         limit: attr.limit,
     };
     let max_sge = attr.max_sge;
     let pd = pd.id;
-    Ok(try_pin_init!(Srq {
+    let srq = new.init(try_pin_init!(Srq {
         queue <- ranked_spinlock!(Rank::Srq, queue),
         pd,
         size,
         max_sge,
         entry,
         _counted: counted,
-    }? Error))
-}
-
-/// `create_srq`, second half.
-pub(crate) fn created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {
-    match (udata, &srq.entry) {
-        (Some(udata), Some(entry)) => udata.respond_full(&abi::RespCreateSrq {
+    }? Error))?;
+    if let (Some(udata), Some(entry)) = (udata, &srq.entry) {
+        udata.respond_full(&abi::RespCreateSrq {
             num_rqe: srq.size,
             pad: 0,
             srq_key: entry.key(),
-        }),
-        _ => Ok(()),
+        })?;
     }
+    Ok(srq)
 }
 
 /// `modify_srq`: arms the limit event.

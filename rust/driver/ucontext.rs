@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     kapi::rdma::{
-        self,
+        ucontext,
         Udata, //
     },
     uapi::abi, //
@@ -24,17 +24,18 @@ pub(crate) struct Ucontext {
     counted: Counted,
 }
 
-/// `alloc_ucontext`, first half.
-pub(crate) fn alloc(dev: &super::IbDevice) -> Result<Ucontext> {
-    Ok(Ucontext {
+/// `alloc_ucontext`: reports the number of the device to the program.
+pub(crate) fn alloc<'a>(
+    new: ucontext::New<'a, Siw>,
+    udata: &mut Udata<'_>,
+) -> Result<ucontext::Live<'a, Siw>> {
+    let dev = new.device();
+    let ctx = new.init(Ucontext {
         counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
-    })
-}
-
-/// `alloc_ucontext`, second half: reports the number of the device to the program.
-pub(crate) fn created(ctx: &rdma::Ucontext<Siw>, udata: &mut Udata<'_>) -> Result {
+    })?;
     udata.respond_full(&abi::RespAllocCtx {
         dev_id: ctx.counted.dev().part_id,
         pad: 0,
-    })
+    })?;
+    Ok(ctx)
 }

@@ -25,11 +25,6 @@ use super::{
 use crate::{
     kapi::rdma::{
         self,
-        ib_cq,
-        ib_pd,
-        ib_qp,
-        ib_srq,
-        ib_ucontext,
         CmId,
         ConnParam,
         CqAttr,
@@ -38,7 +33,6 @@ use crate::{
         DmaGrant,
         Driver,
         MrType,
-        New,
         NewMr,
         NodeType,
         Notify,
@@ -145,31 +139,26 @@ impl Driver for Siw {
         dev.gone();
     }
 
-    fn alloc_ucontext(
-        new: &New<'_, Self, ib_ucontext>,
-    ) -> Result<impl PinInit<Self::Ucontext, Error>> {
-        Ok(Ok(ucontext::alloc(new.device())?))
+    fn alloc_ucontext<'a>(
+        new: rdma::ucontext::New<'a, Self>,
+        udata: &mut Udata<'_>,
+    ) -> Result<rdma::ucontext::Live<'a, Self>> {
+        ucontext::alloc(new, udata)
     }
 
-    fn ucontext_created(ctx: &rdma::Ucontext<Self>, udata: &mut Udata<'_>) -> Result {
-        ucontext::created(ctx, udata)
+    fn alloc_pd<'a>(
+        new: rdma::pd::New<'a, Self>,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<rdma::pd::Live<'a, Self>> {
+        pd::alloc(new, udata)
     }
 
-    fn alloc_pd(new: &New<'_, Self, ib_pd>) -> Result<impl PinInit<Self::Pd, Error>> {
-        Ok(Ok(pd::alloc(new.device())?))
-    }
-
-    fn create_cq(
-        new: &New<'_, Self, ib_cq>,
+    fn create_cq<'a>(
+        new: rdma::cq::New<'a, Self>,
         attr: &CqAttr,
-    ) -> Result<impl PinInit<Self::Cq, Error>> {
-        let (size, init) = cq::create(new.device(), new.customer(), attr)?;
-        new.set_cqe(size);
-        Ok(init)
-    }
-
-    fn cq_created(cq: &CqObj, udata: Option<&mut Udata<'_>>) -> Result {
-        cq::created(cq, udata)
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<rdma::cq::Live<'a, Self>> {
+        cq::create(new, attr, udata)
     }
 
     fn destroy_cq(_cq: &CqObj) {}
@@ -182,19 +171,12 @@ impl Driver for Siw {
         cq::arm(cq, how)
     }
 
-    fn create_qp(
-        new: &New<'_, Self, ib_qp>,
+    fn create_qp<'a>(
+        new: rdma::qp::New<'a, Self>,
         attr: &QpInitAttr<'_, Self>,
-    ) -> Result<impl PinInit<Self::Qp, Error>> {
-        qp::verbs::create(new.pd(), new.customer(), attr)
-    }
-
-    fn qp_created(
-        qp: &QpObj,
-        _attr: &QpInitAttr<'_, Self>,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result {
-        qp::verbs::created(qp, udata)
+    ) -> Result<rdma::qp::Live<'a, Self>> {
+        qp::verbs::create(new, attr, udata)
     }
 
     fn modify_qp(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
@@ -217,15 +199,12 @@ impl Driver for Siw {
         qp::verbs::post_recv(qp, wrs)
     }
 
-    fn create_srq(
-        new: &New<'_, Self, ib_srq>,
+    fn create_srq<'a>(
+        new: rdma::srq::New<'a, Self>,
         attr: &SrqInitAttr,
-    ) -> Result<impl PinInit<Self::Srq, Error>> {
-        srq::create(new.pd(), new.customer(), attr)
-    }
-
-    fn srq_created(srq: &SrqObj, udata: Option<&mut Udata<'_>>) -> Result {
-        srq::created(srq, udata)
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<rdma::srq::Live<'a, Self>> {
+        srq::create(new, attr, udata)
     }
 
     fn modify_srq(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {

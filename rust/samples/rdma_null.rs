@@ -11,16 +11,16 @@
 
 use kapi::{
     rdma::{
-        ib_pd,
-        ib_ucontext,
+        pd,
+        ucontext,
         Device,
         DeviceAttr,
         DeviceConfig,
         Driver,
         DriverRegistration,
-        New,
         Pd,
-        PortAttr, //
+        PortAttr,
+        Udata, //
     }, //
 };
 use kernel::{
@@ -97,17 +97,23 @@ impl Driver for Null {
         Ok([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h])
     }
 
-    fn alloc_ucontext(_new: &New<'_, Self, ib_ucontext>) -> Result<impl PinInit<(), Error>> {
-        Ok(Ok::<(), Error>(()))
+    fn alloc_ucontext<'a>(
+        new: ucontext::New<'a, Self>,
+        _udata: &mut Udata<'_>,
+    ) -> Result<ucontext::Live<'a, Self>> {
+        new.init(())
     }
 
-    fn alloc_pd(new: &New<'_, Self, ib_pd>) -> Result<impl PinInit<(), Error>> {
+    fn alloc_pd<'a>(
+        new: pd::New<'a, Self>,
+        _udata: Option<&mut Udata<'_>>,
+    ) -> Result<pd::Live<'a, Self>> {
         let room = &new.device().room;
         let mut now = room.load(Relaxed);
         loop {
             let less = now.checked_sub(1).ok_or(ENOMEM)?;
             match room.cmpxchg(now, less, Relaxed) {
-                Ok(_) => return Ok(Ok::<(), Error>(())),
+                Ok(_) => return new.init(()),
                 Err(other) => now = other,
             }
         }

@@ -29,9 +29,8 @@ use crate::{
         errno,
         process::Process,
         rdma::{
-            self,
             access,
-            Customer,
+            qp,
             Details,
             QpAttr,
             QpCap,
@@ -66,12 +65,12 @@ use kernel::{
     task::Kuid, //
 };
 
-/// `create_qp`, first half.
-pub(crate) fn create(
-    pd: &rdma::Pd<Siw>,
-    user: Option<Customer<'_, Siw>>,
+/// `create_qp`: assigns a number, reports the rings to the program and publishes the QP.
+pub(crate) fn create<'a>(
+    new: qp::New<'a, Siw>,
     attr: &QpInitAttr<'_, Siw>,
-) -> Result<impl PinInit<Qp, Error>> {
+    udata: Option<&mut Udata<'_>>,
+) -> Result<qp::Live<'a, Siw>> {
     if attr.create_flags() != 0 || !attr.is_rc() {
         return Err(errno::eopnotsupp());
     }
@@ -92,6 +91,7 @@ pub(crate) fn create(
     let sig_all = attr.sig_all()?;
     let scq = CqRef::from(attr.send_cq().ok_or(EINVAL)?);
     let rcq = CqRef::from(attr.recv_cq().ok_or(EINVAL)?);
+    let (pd, user) = (new.pd(), new.customer());
     let counted = Count::take(pd.dev(), |dev| &dev.counts.qp, limits::QP)?;
     let sq = Sq::new(user, cap.max_send_wr, cap.max_send_sge, sig_all)?;
     let rq = Rq::new(pd.id, user, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
@@ -101,7 +101,7 @@ pub(crate) fn create(
     let owner = user.map(|_| Process::current());
     let mover = Mover::new(&dev.shared.movers, user.map(|_| Kuid::current_euid()))?;
     let context = user.map(|user| user.id());
-    Ok(try_pin_init!(Qp {
+    let qp = new.init(try_pin_init!(Qp {
         owner,
         context,
         pd,
@@ -124,12 +124,7 @@ pub(crate) fn create(
         account: Atomic::new(0),
         dev,
         _counted: counted,
-    }? Error))
-}
-
-/// `create_qp`, second half: assigns a number, reports the rings to the program and publishes the
-/// QP.
-pub(crate) fn created(qp: &QpObj, udata: Option<&mut Udata<'_>>) -> Result {
+    }? Error))?;
     qp.set_qp_num(qp.dev.next_qpn().ok_or(ENOMEM)?);
     if let Some(udata) = udata {
         udata.respond_full(&abi::RespCreateQp {
@@ -142,7 +137,8 @@ pub(crate) fn created(qp: &QpObj, udata: Option<&mut Udata<'_>>) -> Result {
         })?;
     }
     // Last: from here on connection management finds it.
-    qp.dev.qps.insert(qp.qp_num(), QpRef::from(qp))
+    qp.dev.qps.insert(qp.qp_num(), QpRef::from(&*qp))?;
+    Ok(qp)
 }
 
 /// `modify_qp`.

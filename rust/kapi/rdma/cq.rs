@@ -4,14 +4,12 @@
 
 use core::ptr::null_mut;
 
-use kernel::error::from_result;
-
 use super::{
     details::Details,
     device::Driver,
     object::{
+        self,
         impl_base,
-        New,
         Object, //
     },
     ops::{
@@ -19,8 +17,7 @@ use super::{
         to_errno,
         Int, //
     },
-    ucontext::ucontext,
-    udata::Udata,
+    ucontext::Customer,
     wc::WcOut, //
 };
 use crate::kapi::bindings::{
@@ -35,6 +32,10 @@ use crate::kapi::bindings::{
 
 /// A completion queue.
 pub(crate) type Cq<D> = Object<D, ib_cq>;
+/// A completion queue under construction.
+pub(crate) type New<'a, D> = object::New<'a, D, ib_cq>;
+/// A completion queue that is complete, as `create_cq` returns it.
+pub(crate) type Live<'a, D> = object::Live<'a, D, ib_cq>;
 
 impl_base!(ib_cq => Cq);
 
@@ -58,7 +59,7 @@ pub(crate) enum CqEvent {
     Err,
 }
 
-impl<D: Driver> New<'_, D, ib_cq> {
+impl<D: Driver> New<'_, D> {
     /// Tells the core how many entries the CQ has.
     pub(crate) fn set_cqe(&self, entries: u32) {
         // SAFETY: The object is ours alone until its creation is complete.
@@ -119,25 +120,19 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
         // SAFETY: By the requirements of this function.
         unsafe { bindings::kapi_bundle_udata(attrs) }
     };
-    // SAFETY: By the requirements of this function.
-    let new = unsafe { New::<D, _>::from_raw(cq, ucontext(udata)) };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     let attr = CqAttr {
         cqe: attr.cqe,
         flags: attr.flags,
     };
-    // SAFETY: By *verb*: null, or of the verb that this call executes.
-    let mut ud = unsafe { Udata::from_raw(udata) };
-    from_result(|| {
-        let init = D::create_cq(&new, &attr)?;
-        // SAFETY: The core allocated the object.
-        unsafe {
-            Object::create(cq, !udata.is_null(), init, |cq| {
-                D::cq_created(cq, ud.as_mut())
-            })
-        }?;
-        Ok(0)
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    to_errno(unsafe {
+        Object::create(cq, udata, customer, |new, udata| {
+            D::create_cq(new, &attr, udata)
+        })
     })
 }
 

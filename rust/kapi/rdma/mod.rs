@@ -11,7 +11,7 @@
 //! A function sleeps only if its description says so; softirq may call all others.
 
 mod client;
-mod cq;
+pub(crate) mod cq;
 mod details;
 mod device;
 mod gate;
@@ -23,14 +23,14 @@ mod mr;
 mod object;
 mod ops;
 mod page_layout;
-mod pd;
-mod qp;
+pub(crate) mod pd;
+pub(crate) mod qp;
 mod ring;
 mod setting;
-mod srq;
+pub(crate) mod srq;
 mod table;
 mod text;
-mod ucontext;
+pub(crate) mod ucontext;
 mod udata;
 mod umem;
 mod wc;
@@ -50,17 +50,16 @@ pub(crate) use self::{
     mem::{Backing, DmaGrant, PageList, SgList},
     mmap::{MmapEntry, RingMem},
     mr::{access, Mr, MrType, NewMr, UserMrReq},
-    object::{New, ObjId},
+    object::ObjId,
     pd::Pd,
     qp::{Qp, QpAttr, QpCap, QpEvent, QpInfo, QpInitAttr, QpPath, QpState},
     ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
     srq::{Srq, SrqAttr, SrqEvent, SrqInitAttr, SrqMask},
     table::{ObjTable, RcuArc, RcuTable},
-    ucontext::{Customer, Ucontext},
+    ucontext::Customer,
     udata::Udata,
     umem::{ReleaseQueue, Umem},
     wc::{Wc, WcOpcode, WcOut, WcStatus},
     wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };
-pub(crate) use super::bindings::{ib_cq, ib_pd, ib_qp, ib_srq, ib_ucontext};

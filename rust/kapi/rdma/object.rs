@@ -7,13 +7,16 @@
 //! (`drivers/infiniband/core/verbs.c`). An [`Object`] passes through these states:
 //!
 //! 1. *Raw*: only the C structure is initialised. [`New`] gives access to it.
-//! 2. *Live*: the payload is initialised, the creation reference is held.
+//! 2. *Live*: the payload is initialised, the creation reference is held: by [`Live`] while
+//!    `create_<x>` runs, and by the core afterwards.
 //! 3. *Dying*: `destroy_<x>` was called; the provider drops its references.
 //! 4. *Drained*: the creation reference was dropped and the last `ARef` is gone. The payload is
 //!    dropped and the memory goes back to the core.
 
 use core::{
+    cell::Cell,
     marker::PhantomData,
+    mem::ManuallyDrop,
     ops::Deref,
     ptr::NonNull, //
 };
@@ -38,17 +41,14 @@ use super::{
         Device,
         Driver, //
     },
-    ops::Borrowed,
-    ucontext::{
-        Customer,
-        Ucontext, //
-    }, //
+    ucontext::Customer,
+    udata::Udata, //
 };
 use crate::kapi::{
     bindings::{
         self,
         ib_device,
-        ib_ucontext, //
+        ib_udata, //
     },
     version, //
 };
@@ -170,37 +170,42 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
         self.base.get()
     }
 
-    /// Takes a raw object to the state live and calls `publish` on it.
+    /// Has `make` take a raw object to the state live. If that fails, the object is raw again.
+    ///
+    /// `make` gets a [`New`] of a lifetime of its own, so it cannot return any other object's
+    /// [`Live`].
     ///
     /// # Safety
     ///
-    /// `base` is a raw object of [`Self::SIZE`] bytes that nobody else uses yet.
+    /// `base` is a raw object of [`Self::SIZE`] bytes that nobody else uses yet. `udata` is null,
+    /// or of the verb that is being executed, and `customer` is the one who asks.
     pub(super) unsafe fn create(
         base: *mut B,
-        user: bool,
-        data: impl PinInit<B::Data, Error>,
-        publish: impl FnOnce(&Self) -> Result,
+        udata: *mut ib_udata,
+        customer: Option<Customer<'_, D>>,
+        make: impl for<'a> FnOnce(New<'a, D, B>, Option<&mut Udata<'_>>) -> Result<Live<'a, D, B>>,
     ) -> Result {
-        let this = base.cast::<Self>();
-        // SAFETY: `this` points to enough memory by the requirements of this function, and the
-        // field is not in use yet. The memory does not move until the core frees it.
-        unsafe { version::init(data, &raw mut (*this).data) }?;
-        // SAFETY: `this` points to enough memory, and the field is not in use yet.
-        unsafe { (&raw mut (*this).refs).write(Refcount::new(1)) };
-        // SAFETY: `this` points to enough memory, and the field is not in use yet.
-        unsafe { (&raw mut (*this).dying).write(Atomic::new(false)) };
-        // SAFETY: `this` points to enough memory, and the field is not in use yet.
-        unsafe { (&raw mut (*this).user).write(user) };
-        // SAFETY: `this` points to enough memory that does not move, and the field is not in use
-        // yet.
-        let Ok(()) = unsafe { version::init(Completion::new(), &raw mut (*this).idle) };
-
-        // INVARIANT: All fields are initialised and the creation reference is held.
-        // SAFETY: As just said.
-        publish(unsafe { &*this }).inspect_err(|_| {
-            // SAFETY: The object is live, and after an error the core frees it.
+        let is_live = Cell::new(false);
+        // INVARIANT: By the requirements of this function. Nobody else refers to `is_live`.
+        let new = New {
+            base,
+            user: !udata.is_null(),
+            customer,
+            is_live: &is_live,
+            _brand: PhantomData,
+        };
+        // SAFETY: By the requirements of this function.
+        let mut udata = unsafe { Udata::from_raw(udata) };
+        let result = make(new, udata.as_mut()).map(|live| {
+            // The creation reference passes to the core.
+            let _ = ManuallyDrop::new(live);
+        });
+        if result.is_err() && is_live.get() {
+            // `make` has leaked the `Live`.
+            // SAFETY: The object is live, and after an error the core only frees it.
             unsafe { Self::destroy(base, |_| {}) };
-        })
+        }
+        result
     }
 
     /// Takes a live object to the state drained, calling `quiesce` when it is dying.
@@ -248,44 +253,126 @@ impl<D: Driver, B: Base<D>> Object<D, B> {
     }
 }
 
+/// The mark of the object that is being made. Lifetimes that differ do not match, not even if one
+/// is longer, and every object has a lifetime of its own.
+type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
+
 /// An object under construction: the C structure is there, the payload is not.
+///
+/// [`Self::init`] makes a [`Live`] of it, which the operation returns.
+///
+/// # Examples
+///
+/// ```ignore
+/// fn create<'a>(
+///     new: cq::New<'a, MyDriver>,
+///     attr: &CqAttr,
+///     udata: Option<&mut Udata<'_>>,
+/// ) -> Result<cq::Live<'a, MyDriver>> {
+///     let ring = Ring::new(attr.cqe)?;
+///     let cq = new.init(pin_init!(Cq {
+///         ring <- new_spinlock!(ring),
+///     }))?;
+///     // From here on, an error takes the object down and drops the payload.
+///     if let Some(udata) = udata {
+///         udata.respond_full(&Response { entries: cq.entries() })?;
+///     }
+///     Ok(cq)
+/// }
+/// ```
+///
+/// # Invariants
+///
+/// `base` is a raw object of [`Object::SIZE`] bytes that nobody else uses during `'a`, and
+/// `is_live`, which is false, is of this object alone.
 pub(crate) struct New<'a, D: Driver, B: Base<D>> {
     base: *mut B,
-    ucontext: *mut ib_ucontext,
-    _p: Borrowed<'a, B, D>,
+    user: bool,
+    customer: Option<Customer<'a, D>>,
+    is_live: &'a Cell<bool>,
+    _brand: Brand<'a>,
 }
 
 impl<'a, D: Driver, B: Base<D>> New<'a, D, B> {
-    /// # Safety
-    ///
-    /// `base` is a raw object that nobody else uses during `'a`. `ucontext` is null or the live
-    /// context of the user who asks for the object.
-    pub(super) unsafe fn from_raw(base: *mut B, ucontext: *mut ib_ucontext) -> Self {
-        Self {
-            base,
-            ucontext,
-            _p: PhantomData,
-        }
-    }
-
     pub(super) fn as_raw(&self) -> *mut B {
         self.base
     }
 
     /// The device the object will belong to.
     pub(crate) fn device(&self) -> &'a Device<D> {
-        // SAFETY: The core initialised the structure by the requirements of `from_raw`.
+        // SAFETY: The core initialised the structure by the type invariants.
         let dev = unsafe { B::device(self.base) };
         // SAFETY: A device outlives its objects; it is one of ours, or it would not have called us.
         unsafe { Device::from_raw(dev) }
     }
 
-    /// The user who asks for the object; none for a kernel consumer.
+    /// The user who asks for the object; none for a kernel consumer, and for a user context.
     pub(crate) fn customer(&self) -> Option<Customer<'a, D>> {
-        if self.ucontext.is_null() {
-            return None;
-        }
-        // SAFETY: It is live during `'a` by the requirements of `from_raw`.
-        Some(Customer::new(unsafe { Ucontext::from_raw(self.ucontext) }))
+        self.customer
+    }
+
+    /// Initialises the payload, and takes the object to the state live.
+    ///
+    /// Fails with the error of `data`. The object is then still raw, and stays so.
+    pub(crate) fn init<E>(self, data: impl PinInit<B::Data, E>) -> Result<Live<'a, D, B>>
+    where
+        Error: From<E>,
+    {
+        let this = self.base.cast::<Object<D, B>>();
+        // SAFETY: `this` points to enough memory by the type invariants, and the field is not in
+        // use yet. The memory does not move until the core frees it.
+        unsafe { version::init(data, &raw mut (*this).data) }?;
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
+        unsafe { (&raw mut (*this).refs).write(Refcount::new(1)) };
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
+        unsafe { (&raw mut (*this).dying).write(Atomic::new(false)) };
+        // SAFETY: `this` points to enough memory, and the field is not in use yet.
+        unsafe { (&raw mut (*this).user).write(self.user) };
+        // SAFETY: `this` points to enough memory that does not move, and the field is not in use
+        // yet.
+        let Ok(()) = unsafe { version::init(Completion::new(), &raw mut (*this).idle) };
+        self.is_live.set(true);
+        // INVARIANT: All fields are initialised and the creation reference is held.
+        Ok(Live {
+            base: self.base,
+            is_live: self.is_live,
+            _p: PhantomData,
+            _brand: PhantomData,
+        })
+    }
+}
+
+/// An object that is complete, as the operation that makes it returns it.
+///
+/// Dropping it takes the object down again: it waits until every [`ARef`](kernel::sync::aref::ARef)
+/// is gone, and drops the payload, without a call of the operation that destroys an object. May
+/// sleep.
+///
+/// # Invariants
+///
+/// `base` is a live object. This owns the creation reference, and `is_live`, which is true, is of
+/// this object alone.
+pub(crate) struct Live<'a, D: Driver, B: Base<D>> {
+    base: *mut B,
+    is_live: &'a Cell<bool>,
+    _p: PhantomData<Object<D, B>>,
+    _brand: Brand<'a>,
+}
+
+impl<D: Driver, B: Base<D>> Deref for Live<'_, D, B> {
+    type Target = Object<D, B>;
+
+    fn deref(&self) -> &Object<D, B> {
+        // SAFETY: The object is live by the type invariants, as long as the borrow lasts.
+        unsafe { Object::from_raw(self.base) }
+    }
+}
+
+impl<D: Driver, B: Base<D>> Drop for Live<'_, D, B> {
+    fn drop(&mut self) {
+        self.is_live.set(false);
+        // SAFETY: The object is live by the type invariants. The core does not use it: the
+        // operation has not returned, and now can only fail.
+        unsafe { Object::<D, B>::destroy(self.base, |_| {}) };
     }
 }

@@ -2,17 +2,18 @@
 
 //! Protection domains.
 
-use kernel::error::from_result;
-
 use super::{
     device::Driver,
     object::{
+        self,
         impl_base,
-        New,
         Object, //
     },
-    ops::Int,
-    ucontext::ucontext, //
+    ops::{
+        to_errno,
+        Int, //
+    },
+    ucontext::Customer, //
 };
 use crate::kapi::bindings::{
     ib_pd,
@@ -21,6 +22,10 @@ use crate::kapi::bindings::{
 
 /// A protection domain.
 pub(crate) type Pd<D> = Object<D, ib_pd>;
+/// A protection domain under construction.
+pub(crate) type New<'a, D> = object::New<'a, D, ib_pd>;
+/// A protection domain that is complete, as `alloc_pd` returns it.
+pub(crate) type Live<'a, D> = object::Live<'a, D, ib_pd>;
 
 impl_base!(ib_pd => Pd);
 
@@ -28,14 +33,10 @@ impl_base!(ib_pd => Pd);
 ///
 /// As `ops` says.
 pub(super) unsafe extern "C" fn alloc_pd<D: Driver>(pd: *mut ib_pd, udata: *mut ib_udata) -> Int {
-    // SAFETY: By the requirements of this function.
-    let new = unsafe { New::<D, _>::from_raw(pd, ucontext(udata)) };
-    from_result(|| {
-        let init = D::alloc_pd(&new)?;
-        // SAFETY: The core allocated the object.
-        unsafe { Object::<D, _>::create(pd, !udata.is_null(), init, |_| Ok(())) }?;
-        Ok(0)
-    })
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    to_errno(unsafe { Object::create(pd, udata, customer, |new, udata| D::alloc_pd(new, udata)) })
 }
 
 /// # Safety

@@ -2,13 +2,11 @@
 
 //! Shared receive queues.
 
-use kernel::error::from_result;
-
 use super::{
     device::Driver,
     object::{
+        self,
         impl_base,
-        New,
         Object, //
     },
     ops::{
@@ -16,8 +14,7 @@ use super::{
         Int, //
     },
     pd::Pd,
-    ucontext::ucontext,
-    udata::Udata,
+    ucontext::Customer,
     wr::RecvWrs, //
 };
 use crate::kapi::bindings::{
@@ -31,6 +28,10 @@ use crate::kapi::bindings::{
 
 /// A shared receive queue.
 pub(crate) type Srq<D> = Object<D, ib_srq>;
+/// A shared receive queue under construction.
+pub(crate) type New<'a, D> = object::New<'a, D, ib_srq>;
+/// A shared receive queue that is complete, as `create_srq` returns it.
+pub(crate) type Live<'a, D> = object::Live<'a, D, ib_srq>;
 
 impl_base!(ib_srq => Srq);
 
@@ -79,7 +80,7 @@ pub(crate) enum SrqEvent {
     LimitReached,
 }
 
-impl<'a, D: Driver> New<'a, D, ib_srq> {
+impl<'a, D: Driver> New<'a, D> {
     /// The protection domain of the SRQ.
     pub(crate) fn pd(&self) -> &'a Pd<D> {
         // SAFETY: The core initialised the structure.
@@ -121,25 +122,19 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
     attr: *mut ib_srq_init_attr,
     udata: *mut ib_udata,
 ) -> Int {
-    // SAFETY: By the requirements of this function.
-    let new = unsafe { New::<D, _>::from_raw(srq, ucontext(udata)) };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     let attr = SrqInitAttr {
         basic: attr.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
         attr: SrqAttr::new(&attr.attr),
     };
-    // SAFETY: By *verb*: null, or of the verb that this call executes.
-    let mut ud = unsafe { Udata::from_raw(udata) };
-    from_result(|| {
-        let init = D::create_srq(&new, &attr)?;
-        // SAFETY: The core allocated the object.
-        unsafe {
-            Object::create(srq, !udata.is_null(), init, |srq| {
-                D::srq_created(srq, ud.as_mut())
-            })
-        }?;
-        Ok(0)
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    to_errno(unsafe {
+        Object::create(srq, udata, customer, |new, udata| {
+            D::create_srq(new, &attr, udata)
+        })
     })
 }
 

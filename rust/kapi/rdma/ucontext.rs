@@ -2,23 +2,20 @@
 
 //! User contexts.
 
-use core::ptr::null_mut;
-
-use kernel::{
-    error::from_result,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 use super::{
     device::Driver,
     object::{
+        self,
         impl_base,
-        New,
         ObjId,
         Object, //
     },
-    ops::Int,
-    udata::Udata, //
+    ops::{
+        to_errno,
+        Int, //
+    },
 };
 use crate::kapi::bindings::{
     self,
@@ -28,6 +25,10 @@ use crate::kapi::bindings::{
 
 /// A user context.
 pub(crate) type Ucontext<D> = Object<D, ib_ucontext>;
+/// A user context under construction.
+pub(crate) type New<'a, D> = object::New<'a, D, ib_ucontext>;
+/// A user context that is complete, as `alloc_ucontext` returns it.
+pub(crate) type Live<'a, D> = object::Live<'a, D, ib_ucontext>;
 
 impl_base!(ib_ucontext => Ucontext);
 
@@ -43,8 +44,22 @@ impl<D: Driver> Clone for Customer<'_, D> {
 impl<D: Driver> Copy for Customer<'_, D> {}
 
 impl<'a, D: Driver> Customer<'a, D> {
-    pub(super) fn new(ctx: &'a Ucontext<D>) -> Self {
-        Self(ctx)
+    /// The user who asks for an object; none for a kernel consumer.
+    ///
+    /// # Safety
+    ///
+    /// `udata` is null, or of a verb that is being executed during `'a`, in a live context.
+    pub(super) unsafe fn from_raw(udata: *mut ib_udata) -> Option<Self> {
+        if udata.is_null() {
+            return None;
+        }
+        // SAFETY: By the requirements of this function.
+        let ctx = unsafe { bindings::kapi_udata_ucontext(udata) };
+        if ctx.is_null() {
+            return None;
+        }
+        // SAFETY: It is live during `'a` by the requirements of this function.
+        Some(Self(unsafe { Ucontext::from_raw(ctx) }))
     }
 
     /// Names the user context, which outlives all that is made in it.
@@ -57,19 +72,6 @@ impl<'a, D: Driver> Customer<'a, D> {
     }
 }
 
-/// The context of the user who asks.
-///
-/// # Safety
-///
-/// As `ops` says.
-pub(super) unsafe fn ucontext(udata: *mut ib_udata) -> *mut ib_ucontext {
-    if udata.is_null() {
-        return null_mut();
-    }
-    // SAFETY: By the requirements of this function.
-    unsafe { bindings::kapi_udata_ucontext(udata) }
-}
-
 /// # Safety
 ///
 /// As `ops` says.
@@ -77,16 +79,11 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
     ctx: *mut ib_ucontext,
     udata: *mut ib_udata,
 ) -> Int {
-    // SAFETY: By the requirements of this function.
-    let new = unsafe { New::<D, _>::from_raw(ctx, null_mut()) };
-    // SAFETY: By *verb*: null, or of the verb that this call executes.
-    let udata = unsafe { Udata::from_raw(udata) };
-    from_result(|| {
-        let mut udata = udata.ok_or(EINVAL)?;
-        let init = D::alloc_ucontext(&new)?;
-        // SAFETY: The core allocated the object.
-        unsafe { Object::create(ctx, true, init, |ctx| D::ucontext_created(ctx, &mut udata)) }?;
-        Ok(0)
+    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    to_errno(unsafe {
+        Object::create(ctx, udata, None, |new, udata| {
+            D::alloc_ucontext(new, udata.ok_or(EINVAL)?)
+        })
     })
 }
 

@@ -20,68 +20,62 @@ use super::{
     PortAttr,
     Protocol, //
 };
-use crate::kapi::{
-    bindings::{
-        ib_cq,
-        ib_pd,
-        ib_qp,
-        ib_srq,
-        ib_ucontext, //
+use crate::kapi::rdma::{
+    cq::{
+        self,
+        Cq,
+        CqAttr,
+        Notify, //
     },
-    rdma::{
-        cq::{
-            Cq,
-            CqAttr,
-            Notify, //
-        },
-        details::Details,
-        iwcm::{
-            CmId,
-            ConnParam, //
-        },
-        mem::{
-            DmaGrant,
-            SgList, //
-        },
-        mr::{
-            Mr,
-            MrType,
-            NewMr,
-            UserMrReq, //
-        },
-        object::New,
-        pd::Pd,
-        qp::{
-            Qp,
-            QpAttr,
-            QpInfo,
-            QpInitAttr, //
-        },
-        setting::Setting,
-        srq::{
-            Srq,
-            SrqAttr,
-            SrqInitAttr,
-            SrqMask, //
-        },
-        ucontext::Ucontext,
-        udata::Udata,
-        wc::WcOut,
-        wr::{
-            RecvWrs,
-            SendWrs, //
-        }, //
+    details::Details,
+    iwcm::{
+        CmId,
+        ConnParam, //
+    },
+    mem::{
+        DmaGrant,
+        SgList, //
+    },
+    mr::{
+        Mr,
+        MrType,
+        NewMr,
+        UserMrReq, //
+    },
+    pd::{
+        self,
+        Pd, //
+    },
+    qp::{
+        self,
+        Qp,
+        QpAttr,
+        QpInfo,
+        QpInitAttr, //
+    },
+    setting::Setting,
+    srq::{
+        self,
+        Srq,
+        SrqAttr,
+        SrqInitAttr,
+        SrqMask, //
+    },
+    ucontext::{
+        self,
+        Ucontext, //
+    },
+    udata::Udata,
+    wc::WcOut,
+    wr::{
+        RecvWrs,
+        SendWrs, //
     }, //
 };
 
 /// An operation that the provider does not have: the core never gets its callback.
 fn missing<T>() -> T {
     build_error!(VTABLE_DEFAULT_ERROR)
-}
-
-/// The initialiser that a missing operation would return.
-fn missing_init<T>() -> Result<Result<T>> {
-    missing()
 }
 
 /// A provider (`struct ib_device_ops`).
@@ -96,10 +90,11 @@ fn missing_init<T>() -> Result<Result<T>> {
 /// operations of different objects at the same time, and of the same object unless it says
 /// otherwise.
 ///
-/// An object is made in two steps: `create_x` returns the initialiser of its payload, and
-/// `x_created` publishes it. If the latter fails, the payload is dropped, without a call of
-/// `destroy_x`. After `destroy_x` the payload is dropped as soon as the last [`ARef`] of the object
-/// is gone; the provider has to let go of those it keeps.
+/// An operation that makes an object gets a [`New`](crate::kapi::rdma::object::New), initialises
+/// the payload by it, and returns the [`Live`](crate::kapi::rdma::object::Live) that this gives,
+/// after it has answered the program. If it fails in between, the payload is dropped, without a
+/// call of `destroy_x`. After `destroy_x` the payload is dropped as soon as the last [`ARef`] of
+/// the object is gone; the provider has to let go of those it keeps.
 ///
 /// # Examples
 ///
@@ -205,14 +200,11 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn dealloc_driver(dev: &Device<Self>) {}
 
     /// A program opens the device.
-    fn alloc_ucontext(
-        new: &New<'_, Self, ib_ucontext>,
-    ) -> Result<impl PinInit<Self::Ucontext, Error>> {
-        missing_init::<Self::Ucontext>()
-    }
-    /// Answers the program.
-    fn ucontext_created(ctx: &Ucontext<Self>, udata: &mut Udata<'_>) -> Result {
-        Ok(())
+    fn alloc_ucontext<'a>(
+        new: ucontext::New<'a, Self>,
+        udata: &mut Udata<'_>,
+    ) -> Result<ucontext::Live<'a, Self>> {
+        missing()
     }
     /// The program has closed the device, or has ended.
     fn dealloc_ucontext(ctx: &Ucontext<Self>) {}
@@ -220,22 +212,22 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     fn disassociate_ucontext(ctx: &Ucontext<Self>) {}
 
     /// A consumer wants a protection domain.
-    fn alloc_pd(new: &New<'_, Self, ib_pd>) -> Result<impl PinInit<Self::Pd, Error>> {
-        missing_init::<Self::Pd>()
+    fn alloc_pd<'a>(
+        new: pd::New<'a, Self>,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<pd::Live<'a, Self>> {
+        missing()
     }
     /// The protection domain goes; nothing is in it any more.
     fn dealloc_pd(pd: &Pd<Self>) {}
 
     /// A consumer wants a completion queue.
-    fn create_cq(
-        new: &New<'_, Self, ib_cq>,
+    fn create_cq<'a>(
+        new: cq::New<'a, Self>,
         attr: &CqAttr,
-    ) -> Result<impl PinInit<Self::Cq, Error>> {
-        missing_init::<Self::Cq>()
-    }
-    /// Answers the program, if one asked.
-    fn cq_created(cq: &Cq<Self>, udata: Option<&mut Udata<'_>>) -> Result {
-        Ok(())
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<cq::Live<'a, Self>> {
+        missing()
     }
     /// The completion queue goes; no QP completes into it any more.
     fn destroy_cq(cq: &Cq<Self>) {}
@@ -250,19 +242,12 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     }
 
     /// A consumer wants a queue pair.
-    fn create_qp(
-        new: &New<'_, Self, ib_qp>,
-        attr: &QpInitAttr<'_, Self>,
-    ) -> Result<impl PinInit<Self::Qp, Error>> {
-        missing_init::<Self::Qp>()
-    }
-    /// Answers the program, if one asked.
-    fn qp_created(
-        qp: &Qp<Self>,
+    fn create_qp<'a>(
+        new: qp::New<'a, Self>,
         attr: &QpInitAttr<'_, Self>,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result {
-        Ok(())
+    ) -> Result<qp::Live<'a, Self>> {
+        missing()
     }
     /// Changes the state or attributes of a queue pair.
     fn modify_qp(qp: &Qp<Self>, attr: &QpAttr<'_>) -> Result {
@@ -285,15 +270,12 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     }
 
     /// A consumer wants a shared receive queue.
-    fn create_srq(
-        new: &New<'_, Self, ib_srq>,
+    fn create_srq<'a>(
+        new: srq::New<'a, Self>,
         attr: &SrqInitAttr,
-    ) -> Result<impl PinInit<Self::Srq, Error>> {
-        missing_init::<Self::Srq>()
-    }
-    /// Answers the program, if one asked.
-    fn srq_created(srq: &Srq<Self>, udata: Option<&mut Udata<'_>>) -> Result {
-        Ok(())
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<srq::Live<'a, Self>> {
+        missing()
     }
     /// Changes what `mask` names.
     fn modify_srq(srq: &Srq<Self>, attr: &SrqAttr, mask: SrqMask) -> Result {

@@ -13,8 +13,8 @@ use super::{
     details::Details,
     device::Driver,
     object::{
+        self,
         impl_base,
-        New,
         Object, //
     },
     ops::{
@@ -22,8 +22,7 @@ use super::{
         Int, //
     },
     pd::Pd,
-    ucontext::ucontext,
-    udata::Udata,
+    ucontext::Customer,
     wr::{
         RecvWrs,
         SendWrs, //
@@ -51,6 +50,10 @@ pub(crate) use self::attr::{
 
 /// A queue pair.
 pub(crate) type Qp<D> = Object<D, ib_qp>;
+/// A queue pair under construction.
+pub(crate) type New<'a, D> = object::New<'a, D, ib_qp>;
+/// A queue pair that is complete, as `create_qp` returns it.
+pub(crate) type Live<'a, D> = object::Live<'a, D, ib_qp>;
 
 impl_base!(ib_qp => Qp);
 
@@ -80,7 +83,7 @@ pub(crate) enum QpEvent {
     LastWqeReached,
 }
 
-impl<'a, D: Driver> New<'a, D, ib_qp> {
+impl<'a, D: Driver> New<'a, D> {
     /// The protection domain of the QP.
     pub(crate) fn pd(&self) -> &'a Pd<D> {
         // SAFETY: The core initialised the structure.
@@ -90,17 +93,19 @@ impl<'a, D: Driver> New<'a, D, ib_qp> {
     }
 }
 
-impl<D: Driver> Qp<D> {
-    /// The number of the QP.
-    pub(crate) fn qp_num(&self) -> u32 {
-        // SAFETY: The structure is initialised; only `set_qp_num` writes the field.
-        unsafe { (&raw const (*self.as_raw()).qp_num).read_volatile() }
-    }
-
+impl<D: Driver> Live<'_, D> {
     /// Sets the number of the QP, once, before user or consumer can see it.
     pub(crate) fn set_qp_num(&self, num: u32) {
         // SAFETY: The structure is initialised. The field is a plain word.
         unsafe { (&raw mut (*self.as_raw()).qp_num).write_volatile(num) };
+    }
+}
+
+impl<D: Driver> Qp<D> {
+    /// The number of the QP.
+    pub(crate) fn qp_num(&self) -> u32 {
+        // SAFETY: The structure is initialised; only [`Live::set_qp_num`] writes the field.
+        unsafe { (&raw const (*self.as_raw()).qp_num).read_volatile() }
     }
 
     /// The name of the QP in completions.
@@ -142,21 +147,15 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
     attr: *mut ib_qp_init_attr,
     udata: *mut ib_udata,
 ) -> Int {
-    // SAFETY: By the requirements of this function.
-    let new = unsafe { New::<D, _>::from_raw(qp, ucontext(udata)) };
     // SAFETY: By *valid* for the attributes, and by *live* for the queues they name.
     let attr = unsafe { QpInitAttr::<D>::from_raw(attr) };
-    // SAFETY: By *verb*: null, or of the verb that this call executes.
-    let mut ud = unsafe { Udata::from_raw(udata) };
-    from_result(|| {
-        let init = D::create_qp(&new, &attr)?;
-        // SAFETY: The core allocated the object.
-        unsafe {
-            Object::create(qp, !udata.is_null(), init, |qp| {
-                D::qp_created(qp, &attr, ud.as_mut())
-            })
-        }?;
-        Ok(0)
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    to_errno(unsafe {
+        Object::create(qp, udata, customer, |new, udata| {
+            D::create_qp(new, &attr, udata)
+        })
     })
 }
 
