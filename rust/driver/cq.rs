@@ -28,12 +28,9 @@ use crate::{
         rdma::{
             self,
             cq,
-            CqAttr,
-            CqEvent,
             CtrlWord,
             Details,
             MmapEntry,
-            Notify,
             RingMem,
             Udata,
             UserRing,
@@ -276,107 +273,107 @@ pub(crate) struct Cq {
     counted: Counted,
 }
 
-/// `create_cq`.
-pub(crate) fn create<'a>(
-    new: cq::New<'a, Siw>,
-    attr: &CqAttr,
-    udata: Option<&mut Udata<'_>>,
-) -> Result<cq::Live<'a, Siw>> {
-    if attr.flags != 0 {
-        return Err(errno::eopnotsupp());
-    }
-    if attr.cqe < 1 || attr.cqe > limits::CQE {
-        return Err(EINVAL);
-    }
-    let counted = Count::take(new.device(), |dev| &dev.counts.cq, limits::CQ)?;
-    let size = attr.cqe.next_power_of_two();
-    let (queue, entry) = match new.customer() {
-        Some(user) => {
-            let bytes = size as usize * size_of::<abi::Cqe>();
-            let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
-            let queue = Queue::User(UserCq {
-                ring: UserRing::new(mem.clone(), 0, size)?,
-                ctrl: CtrlWord::new(mem.clone(), bytes)?,
-                put: 0,
-            });
-            (queue, Some(MmapEntry::new(user, mem)?))
+#[vtable]
+impl cq::Operations<Siw> for Cq {
+    fn create<'a>(
+        new: cq::New<'a, Siw>,
+        attr: &cq::Attr,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<cq::Live<'a, Siw>> {
+        if attr.flags != 0 {
+            return Err(errno::eopnotsupp());
         }
-        None => {
-            let queue = Queue::Kernel(KernelCq {
-                slots: Slots::new(size)?,
-                armed: Armed::No,
-            });
-            (queue, None)
+        if attr.cqe < 1 || attr.cqe > limits::CQE {
+            return Err(EINVAL);
         }
-    };
-    let entries = Entries { queue, dead: false };
-    new.set_cqe(size);
-    let cq = new.init(try_pin_init!(Cq {
-        entries <- ranked_spinlock!(Rank::Cq, entries),
-        size,
-        id: random::u32(),
-        entry,
-        counted,
-    }? Error))?;
-    if let (Some(udata), Some(entry)) = (udata, &cq.entry) {
-        udata.respond_full(&abi::RespCreateCq {
-            cq_id: cq.id,
-            num_cqe: cq.size,
-            cq_key: entry.key(),
-        })?;
-    }
-    Ok(cq)
-}
-
-/// `poll_cq`.
-pub(crate) fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
-    let mut entries = cq.entries.lock();
-    let Queue::Kernel(kernel) = &mut entries.queue else {
-        return Err(EINVAL);
-    };
-    while !out.is_full() {
-        let Some(wc) = kernel.slots.pop() else { break };
-        out.push(wc);
-    }
-    Ok(())
-}
-
-/// For `rdma resource show cq -dd`.
-pub(crate) fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
-    let (posted, dead) = {
-        let entries = cq.entries.lock();
-        let posted = match &entries.queue {
-            Queue::User(user) => user.put,
-            Queue::Kernel(kernel) => kernel.slots.appended(),
-        };
-        (posted, entries.dead)
-    };
-    out.number(c"posted", posted.into())?;
-    out.number(c"overrun", dead.into())
-}
-
-/// `req_notify_cq`. Returns the number of waiting completions, if asked for.
-pub(crate) fn arm(cq: &CqObj, how: Notify) -> Result<u32> {
-    let mut entries = cq.entries.lock();
-    match &mut entries.queue {
-        Queue::User(user) => {
-            // The consumer polls once more after this.
-            user.ctrl.xchg(if how.solicited_only {
-                abi::notify::SOLICITED
-            } else {
-                abi::notify::ALL
-            });
-            Ok(0)
-        }
-        Queue::Kernel(KernelCq { slots, armed }) => {
-            // A request for any completion includes one for solicited completions.
-            if !how.solicited_only {
-                *armed = Armed::Any;
-            } else if *armed == Armed::No {
-                *armed = Armed::Solicited;
+        let counted = Count::take(new.device(), |dev| &dev.counts.cq, limits::CQ)?;
+        let size = attr.cqe.next_power_of_two();
+        let (queue, entry) = match new.customer() {
+            Some(user) => {
+                let bytes = size as usize * size_of::<abi::Cqe>();
+                let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
+                let queue = Queue::User(UserCq {
+                    ring: UserRing::new(mem.clone(), 0, size)?,
+                    ctrl: CtrlWord::new(mem.clone(), bytes)?,
+                    put: 0,
+                });
+                (queue, Some(MmapEntry::new(user, mem)?))
             }
-            Ok(if how.report_missed { slots.len() } else { 0 })
+            None => {
+                let queue = Queue::Kernel(KernelCq {
+                    slots: Slots::new(size)?,
+                    armed: Armed::No,
+                });
+                (queue, None)
+            }
+        };
+        let entries = Entries { queue, dead: false };
+        new.set_cqe(size);
+        let cq = new.init(try_pin_init!(Self {
+            entries <- ranked_spinlock!(Rank::Cq, entries),
+            size,
+            id: random::u32(),
+            entry,
+            counted,
+        }? Error))?;
+        if let (Some(udata), Some(entry)) = (udata, &cq.entry) {
+            udata.respond_full(&abi::RespCreateCq {
+                cq_id: cq.id,
+                num_cqe: cq.size,
+                cq_key: entry.key(),
+            })?;
         }
+        Ok(cq)
+    }
+
+    fn poll(cq: &CqObj, out: &mut WcOut<'_, Siw>) -> Result {
+        let mut entries = cq.entries.lock();
+        let Queue::Kernel(kernel) = &mut entries.queue else {
+            return Err(EINVAL);
+        };
+        while !out.is_full() {
+            let Some(wc) = kernel.slots.pop() else { break };
+            out.push(wc);
+        }
+        Ok(())
+    }
+
+    fn req_notify(cq: &CqObj, how: cq::Notify) -> Result<u32> {
+        let mut entries = cq.entries.lock();
+        match &mut entries.queue {
+            Queue::User(user) => {
+                // The consumer polls once more after this.
+                user.ctrl.xchg(if how.solicited_only {
+                    abi::notify::SOLICITED
+                } else {
+                    abi::notify::ALL
+                });
+                Ok(0)
+            }
+            Queue::Kernel(KernelCq { slots, armed }) => {
+                // A request for any completion includes one for solicited completions.
+                if !how.solicited_only {
+                    *armed = Armed::Any;
+                } else if *armed == Armed::No {
+                    *armed = Armed::Solicited;
+                }
+                Ok(if how.report_missed { slots.len() } else { 0 })
+            }
+        }
+    }
+
+    /// For `rdma resource show cq -dd`.
+    fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
+        let (posted, dead) = {
+            let entries = cq.entries.lock();
+            let posted = match &entries.queue {
+                Queue::User(user) => user.put,
+                Queue::Kernel(kernel) => kernel.slots.appended(),
+            };
+            (posted, entries.dead)
+        };
+        out.number(c"posted", posted.into())?;
+        out.number(c"overrun", dead.into())
     }
 }
 
@@ -409,7 +406,7 @@ impl CqObj {
     fn overflow(&self) {
         let dev = self.counted.dev();
         dev.stats.inc(Counter::CqOverflow);
-        self.event(CqEvent::Err);
+        self.event(cq::Event::Err);
         let cq = CqRef::from(self);
         let work = move || {
             let id = cq.id();

@@ -24,7 +24,6 @@ pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod tpt;
 pub(crate) mod ucontext;
-pub(crate) mod verbs;
 
 use crate::kapi::{
     crc32c,

@@ -34,15 +34,17 @@ impl Pd {
     }
 }
 
-/// `alloc_pd`.
-pub(crate) fn alloc<'a>(
-    new: pd::New<'a, Siw>,
-    _udata: Option<&mut Udata<'_>>,
-) -> Result<pd::Live<'a, Siw>> {
-    let dev = new.device();
-    let pd = Pd {
-        id: PdId(dev.pds.fetch_add(1, Relaxed)),
-        counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
-    };
-    new.init(pd)
+#[vtable]
+impl pd::Operations<Siw> for Pd {
+    fn alloc<'a>(
+        new: pd::New<'a, Siw>,
+        _udata: Option<&mut Udata<'_>>,
+    ) -> Result<pd::Live<'a, Siw>> {
+        let dev = new.device();
+        let pd = Self {
+            id: PdId(dev.pds.fetch_add(1, Relaxed)),
+            counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
+        };
+        new.init(pd)
+    }
 }

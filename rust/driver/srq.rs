@@ -22,10 +22,6 @@ use crate::{
             srq,
             MmapEntry,
             RecvWrs,
-            SrqAttr,
-            SrqEvent,
-            SrqInitAttr,
-            SrqMask,
             Udata, //
         },
         sync::SpinLockIrq, //
@@ -53,83 +49,85 @@ pub(crate) struct Srq {
     _counted: Counted,
 }
 
-/// `create_srq`.
-pub(crate) fn create<'a>(
-    new: srq::New<'a, Siw>,
-    init: &SrqInitAttr,
-    udata: Option<&mut Udata<'_>>,
-) -> Result<srq::Live<'a, Siw>> {
-    if !init.basic {
-        return Err(errno::eopnotsupp());
-    }
-    let attr = &init.attr;
-    if attr.max_wr == 0
-        || attr.max_wr > limits::SRQ_WR
-        || attr.max_sge > limits::SGE
-        || attr.limit > attr.max_wr
-    {
-        return Err(EINVAL);
-    }
-    let pd = new.pd();
-    let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
-    let (ring, size, entry) = RecvRing::new(attr.max_wr, new.customer())?;
-    let queue = Queue {
-        ring,
-        limit: attr.limit,
-    };
-    let max_sge = attr.max_sge;
-    let pd = pd.id;
-    let srq = new.init(try_pin_init!(Srq {
-        queue <- ranked_spinlock!(Rank::Srq, queue),
-        pd,
-        size,
-        max_sge,
-        entry,
-        _counted: counted,
-    }? Error))?;
-    if let (Some(udata), Some(entry)) = (udata, &srq.entry) {
-        udata.respond_full(&abi::RespCreateSrq {
-            num_rqe: srq.size,
-            pad: 0,
-            srq_key: entry.key(),
-        })?;
-    }
-    Ok(srq)
-}
-
-/// `modify_srq`: arms the limit event.
-pub(crate) fn modify(srq: &SrqObj, attr: &SrqAttr, mask: SrqMask) -> Result {
-    if mask.max_wr {
-        return Err(errno::eopnotsupp());
-    }
-    if mask.limit {
-        if attr.limit > srq.size {
+#[vtable]
+impl srq::Operations<Siw> for Srq {
+    fn create<'a>(
+        new: srq::New<'a, Siw>,
+        init: &srq::InitAttr,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<srq::Live<'a, Siw>> {
+        if !init.basic {
+            return Err(errno::eopnotsupp());
+        }
+        let attr = &init.attr;
+        if attr.max_wr == 0
+            || attr.max_wr > limits::SRQ_WR
+            || attr.max_sge > limits::SGE
+            || attr.limit > attr.max_wr
+        {
             return Err(EINVAL);
         }
-        srq.queue.lock().limit = attr.limit;
+        let pd = new.pd();
+        let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
+        let (ring, size, entry) = RecvRing::new(attr.max_wr, new.customer())?;
+        let queue = Queue {
+            ring,
+            limit: attr.limit,
+        };
+        let max_sge = attr.max_sge;
+        let pd = pd.id;
+        let srq = new.init(try_pin_init!(Self {
+            queue <- ranked_spinlock!(Rank::Srq, queue),
+            pd,
+            size,
+            max_sge,
+            entry,
+            _counted: counted,
+        }? Error))?;
+        if let (Some(udata), Some(entry)) = (udata, &srq.entry) {
+            udata.respond_full(&abi::RespCreateSrq {
+                num_rqe: srq.size,
+                pad: 0,
+                srq_key: entry.key(),
+            })?;
+        }
+        Ok(srq)
     }
-    Ok(())
-}
 
-/// `query_srq`. The limit is 0 after it was reached.
-pub(crate) fn query(srq: &SrqObj) -> SrqAttr {
-    SrqAttr {
-        max_wr: srq.size,
-        max_sge: srq.max_sge,
-        limit: srq.queue.lock().limit,
+    /// Arms the limit event.
+    fn modify(srq: &SrqObj, attr: &srq::Attr, mask: srq::Mask) -> Result {
+        if mask.max_wr {
+            return Err(errno::eopnotsupp());
+        }
+        if mask.limit {
+            if attr.limit > srq.size {
+                return Err(EINVAL);
+            }
+            srq.queue.lock().limit = attr.limit;
+        }
+        Ok(())
     }
-}
 
-/// `post_srq_recv`, for kernel consumers. Any context.
-pub(crate) fn post(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
-    if srq.is_user() {
-        return Err(EINVAL);
+    /// The limit is 0 after it was reached.
+    fn query(srq: &SrqObj) -> Result<srq::Attr> {
+        Ok(srq::Attr {
+            max_wr: srq.size,
+            max_sge: srq.max_sge,
+            limit: srq.queue.lock().limit,
+        })
     }
-    let mut queue = srq.queue.lock();
-    while let Some(wr) = wrs.next() {
-        queue.ring.post(&wr, srq.max_sge)?;
+
+    /// For kernel consumers.
+    fn post_recv(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
+        if srq.is_user() {
+            return Err(EINVAL);
+        }
+        let mut queue = srq.queue.lock();
+        while let Some(wr) = wrs.next() {
+            queue.ring.post(&wr, srq.max_sge)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl SrqObj {
@@ -150,7 +148,7 @@ impl SrqObj {
         }
         drop(queue);
         if low {
-            self.event(SrqEvent::LimitReached);
+            self.event(srq::Event::LimitReached);
         }
         true
     }

@@ -24,18 +24,21 @@ pub(crate) struct Ucontext {
     counted: Counted,
 }
 
-/// `alloc_ucontext`: reports the number of the device to the program.
-pub(crate) fn alloc<'a>(
-    new: ucontext::New<'a, Siw>,
-    udata: &mut Udata<'_>,
-) -> Result<ucontext::Live<'a, Siw>> {
-    let dev = new.device();
-    let ctx = new.init(Ucontext {
-        counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
-    })?;
-    udata.respond_full(&abi::RespAllocCtx {
-        dev_id: ctx.counted.dev().part_id,
-        pad: 0,
-    })?;
-    Ok(ctx)
+#[vtable]
+impl ucontext::Operations<Siw> for Ucontext {
+    /// Reports the number of the device to the program.
+    fn alloc<'a>(
+        new: ucontext::New<'a, Siw>,
+        udata: &mut Udata<'_>,
+    ) -> Result<ucontext::Live<'a, Siw>> {
+        let dev = new.device();
+        let ctx = new.init(Self {
+            counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
+        })?;
+        udata.respond_full(&abi::RespAllocCtx {
+            dev_id: ctx.counted.dev().part_id,
+            pad: 0,
+        })?;
+        Ok(ctx)
+    }
 }

@@ -18,7 +18,6 @@ use kapi::{
         DeviceConfig,
         Driver,
         DriverRegistration,
-        Pd,
         PortAttr,
         Udata, //
     }, //
@@ -47,8 +46,6 @@ module! {
     license: "GPL",
 }
 
-/// A number that `enum rdma_driver_id` does not have: "null" in ASCII.
-const DRIVER_ID: u32 = 0x6e75_6c6c;
 /// Protection domains that a device can have.
 const MAX_PD: u32 = 16;
 /// Locally administered, and the same for each device: nothing can be reached by it.
@@ -57,25 +54,25 @@ const GUID: [u8; 8] = [2, 0, 0, 0xff, 0xfe, 0, 0, 1];
 /// The provider, as the RDMA core's operations know it.
 struct Null;
 
-/// What the provider keeps of a device.
-struct Data {
-    /// Protection domains that can still be made.
-    room: Atomic<u32>,
-}
+/// What the provider keeps of a program's use of a device, and of a protection domain: nothing.
+struct Context;
+struct Pd;
 
 #[vtable]
 impl Driver for Null {
-    const DRIVER_ID: u32 = DRIVER_ID;
+    /// A number that `enum rdma_driver_id` does not have: "null" in ASCII.
+    const DRIVER_ID: u32 = 0x6e75_6c6c;
     const ABI_VERSION: u32 = 1;
 
-    type Data = Data;
-    type Ucontext = ();
-    type Pd = ();
+    /// The number of protection domains.
+    type Data = Atomic<u32>;
+    type Ucontext = Context;
+    type Pd = Pd;
     type Cq = ();
     type Qp = ();
     type Srq = ();
     type Mr = ();
-    type Listener = ();
+    type Iwcm = ();
 
     fn query_device(_dev: &Device<Self>) -> DeviceAttr {
         DeviceAttr {
@@ -96,31 +93,34 @@ impl Driver for Null {
         let [a, b, c, d, e, f, g, h] = GUID;
         Ok([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h])
     }
+}
 
-    fn alloc_ucontext<'a>(
-        new: ucontext::New<'a, Self>,
+#[vtable]
+impl ucontext::Operations<Null> for Context {
+    fn alloc<'a>(
+        new: ucontext::New<'a, Null>,
         _udata: &mut Udata<'_>,
-    ) -> Result<ucontext::Live<'a, Self>> {
-        new.init(())
+    ) -> Result<ucontext::Live<'a, Null>> {
+        new.init(Self)
     }
+}
 
-    fn alloc_pd<'a>(
-        new: pd::New<'a, Self>,
+#[vtable]
+impl pd::Operations<Null> for Pd {
+    fn alloc<'a>(
+        new: pd::New<'a, Null>,
         _udata: Option<&mut Udata<'_>>,
-    ) -> Result<pd::Live<'a, Self>> {
-        let room = &new.device().room;
-        let mut now = room.load(Relaxed);
-        loop {
-            let less = now.checked_sub(1).ok_or(ENOMEM)?;
-            match room.cmpxchg(now, less, Relaxed) {
-                Ok(_) => return new.init(()),
-                Err(other) => now = other,
-            }
+    ) -> Result<pd::Live<'a, Null>> {
+        let pds = new.device();
+        if pds.fetch_add(1, Relaxed) >= MAX_PD {
+            pds.fetch_sub(1, Relaxed);
+            return Err(ENOMEM);
         }
+        new.init(Self)
     }
 
-    fn dealloc_pd(pd: &Pd<Self>) {
-        pd.device().room.fetch_add(1, Relaxed);
+    fn dealloc(pd: &pd::Pd<Null>) {
+        pd.device().fetch_sub(1, Relaxed);
     }
 }
 
@@ -137,10 +137,7 @@ impl kernel::Module for Module {
             num_comp_vectors: 1,
         };
         let devices = DriverRegistration::new();
-        let data = Data {
-            room: Atomic::new(MAX_PD),
-        };
-        Device::<Null>::new(module, &cfg, Ok::<_, Error>(data))?.register(c"rdma_null%d")?;
+        Device::<Null>::new(module, &cfg, Atomic::new(0))?.register(c"rdma_null%d")?;
         Ok(Self { _devices: devices })
     }
 }

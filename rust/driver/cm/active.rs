@@ -26,7 +26,7 @@ use crate::kapi::{
         Family,
         Socket, //
     },
-    rdma::{
+    rdma::iwcm::{
         CmEvent,
         CmId,
         ConnParam, //
@@ -50,7 +50,7 @@ use iwarp::{
 use kernel::prelude::*;
 
 /// `iw_connect`: starts a connection. Unless this fails, CONNECT_REPLY reports the outcome.
-pub(crate) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
+pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {
     let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
     let qp = find_qp(dev, &id, param.qpn)?;
     // iwpmd may map the remote port. It never maps the local one, because the host's TCP is used.

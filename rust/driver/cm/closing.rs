@@ -24,7 +24,7 @@ use super::{
 use crate::kapi::{
     errno,
     net::Shutdown,
-    rdma::CmEvent, //
+    rdma::iwcm::CmEvent, //
 };
 use iwarp::{
     cm::{

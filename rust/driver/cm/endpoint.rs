@@ -27,7 +27,7 @@ use crate::kapi::{
         TcpState,
         TxSock, //
     },
-    rdma::CmId,
+    rdma::iwcm::CmId,
     sync::SpinLockIrq,
     wq, //
 };

@@ -26,7 +26,7 @@ use crate::kapi::{
         SockAddr,
         Socket, //
     },
-    rdma::CmId,
+    rdma::iwcm::CmId,
     wq, //
 };
 use iwarp::cm::{
@@ -111,7 +111,7 @@ impl Acceptor for Hook {
 }
 
 /// `iw_create_listen`.
-pub(crate) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
+pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
     let addr = id.local_addr()?;
     let opts = ListenOpts {
         backlog,
@@ -171,7 +171,7 @@ fn listen(
 
 /// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those
 /// that the core knows stay.
-pub(crate) fn destroy_listen(listener: Arc<Listener>) -> Result {
+pub(super) fn destroy_listen(listener: Arc<Listener>) -> Result {
     listener.open.store(false, Release);
     if let Some(sock) = listener.sock.as_ref() {
         sock.close();

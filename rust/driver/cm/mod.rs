@@ -30,10 +30,20 @@ mod pair;
 mod passive;
 mod up;
 
+use super::{
+    IbDevice,
+    QpRef,
+    Siw, //
+};
 use crate::{
     kapi::{
         errno,
-        net::NetNs, //
+        net::NetNs,
+        rdma::iwcm::{
+            self,
+            CmId,
+            ConnParam, //
+        }, //
     },
     trace, //
 };
@@ -54,22 +64,42 @@ use kernel::{
 };
 
 pub(crate) use self::{
-    active::connect,
     endpoint::Endpoint,
-    listener::{
-        create_listen,
-        destroy_listen,
-        Listener, //
-    },
+    listener::Listener,
     pair::{
         Doors,
         Pair, //
-    },
-    passive::{
-        accept,
-        reject, //
     }, //
 };
+
+#[vtable]
+impl iwcm::Provider<Siw> for Siw {
+    type Listener = Listener;
+
+    fn get_qp(dev: &IbDevice, qpn: u32) -> Option<QpRef> {
+        dev.qps.get(qpn)
+    }
+
+    fn connect(dev: &IbDevice, id: CmId<Self>, param: &ConnParam<'_>) -> Result {
+        active::connect(dev, id, param)
+    }
+
+    fn accept(dev: &IbDevice, id: CmId<Self>, number: usize, param: &ConnParam<'_>) -> Result {
+        passive::accept(dev, id, number, param)
+    }
+
+    fn reject(dev: &IbDevice, number: usize, pdata: &[u8]) -> Result {
+        passive::reject(dev, number, pdata)
+    }
+
+    fn create_listen(dev: &IbDevice, id: CmId<Self>, backlog: u32) -> Result<Arc<Listener>> {
+        listener::create_listen(dev, id, backlog)
+    }
+
+    fn destroy_listen(listener: Arc<Listener>) -> Result {
+        listener::destroy_listen(listener)
+    }
+}
 
 /// How a connection is to end.
 pub(crate) type Teardown = iwarp::cm::Teardown<Error>;

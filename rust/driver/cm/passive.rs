@@ -26,7 +26,7 @@ use super::{
 use crate::kapi::{
     errno,
     net::TcpState,
-    rdma::{
+    rdma::iwcm::{
         CmEvent,
         CmId,
         ConnParam, //
@@ -56,7 +56,7 @@ fn find(dev: &DeviceRef, number: usize) -> Result<Arc<Endpoint>> {
 
 /// `iw_accept`: answers a request and hands the stream to the QP. On failure the connection is
 /// reset, and no event follows.
-pub(crate) fn accept(
+pub(super) fn accept(
     dev: &DeviceRef,
     id: CmId<Siw>,
     number: usize,
@@ -78,7 +78,7 @@ pub(crate) fn accept(
 }
 
 /// `iw_reject`: answers a request with a refusal. No event follows.
-pub(crate) fn reject(dev: &DeviceRef, number: usize, pdata: &[u8]) -> Result {
+pub(super) fn reject(dev: &DeviceRef, number: usize, pdata: &[u8]) -> Result {
     let ep = find(dev, number)?;
     let mut inner = ep.inner.lock();
     let Action::Refuse = ep.decide(&mut inner, Input::Reject) else {

@@ -28,7 +28,7 @@ use crate::kapi::{
         Shutdown,
         TcpState, //
     },
-    rdma::CmId, //
+    rdma::iwcm::CmId, //
 };
 use iwarp::{
     cm::{

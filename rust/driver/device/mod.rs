@@ -7,35 +7,57 @@ mod accounts;
 use self::accounts::Accounts;
 use super::{
     cm,
+    cq::Cq,
     debugfs::Files,
     limits::{
         self,
         Counts, //
     },
-    stats::Stats,
-    tpt::Tpt,
+    params,
+    pd::Pd,
+    qp::Qp,
+    srq::Srq,
+    stats::{
+        self,
+        Stats, //
+    },
+    tpt::{
+        region::Mr,
+        Tpt, //
+    },
+    ucontext::Ucontext,
+    DeviceRef,
     IbDevice,
     Params,
     QpObj,
     Shared,
+    Siw,
     VERSION, //
 };
-use crate::kapi::{
-    net::NetDev,
-    random,
-    rdma::{
-        eui48_to_guid,
-        num_possible_cpus,
-        port_active,
-        port_cap,
-        DeviceAttr,
-        DeviceConfig,
-        ObjTable,
-        PortAttr, //
+use crate::{
+    kapi::{
+        net::NetDev,
+        random,
+        rdma::{
+            eui48_to_guid,
+            num_possible_cpus,
+            port_active,
+            port_cap,
+            DeviceAttr,
+            DeviceConfig,
+            Driver,
+            NodeType,
+            ObjTable,
+            PortAttr,
+            Protocol,
+            Setting, //
+        },
+        sync::SpinLockIrq,
+        wq, //
     },
-    sync::SpinLockIrq,
-    wq, //
+    uapi::abi, //
 };
+use core::fmt::Write;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -162,7 +184,7 @@ impl Device {
             node_desc: c"Software iWARP stack",
             num_comp_vectors: num_possible_cpus(),
         };
-        let new = IbDevice::new(module, &cfg, Ok::<_, Error>(dev.clone()))?;
+        let new = IbDevice::new(module, &cfg, dev.clone())?;
         new.set_netdev(ndev)?;
         new.register(name)?;
         // The device works without its debugfs files.
@@ -263,51 +285,109 @@ fn fw_ver([major, minor, patch]: [u16; 3]) -> u64 {
     u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch)
 }
 
-/// `query_device`.
-pub(crate) fn query(dev: &IbDevice) -> DeviceAttr {
-    let mac = *dev.mac.lock();
-    DeviceAttr {
-        vendor_id: VENDOR_ID,
-        vendor_part_id: dev.part_id,
-        fw_ver: fw_ver(VERSION),
-        sys_image_guid: eui48_to_guid(mac),
-        max_mr_size: u64::MAX,
-        page_size_cap: PAGE_SIZE as u64,
-        mem_mgt_extensions: true,
-        allow_user_unreg: true,
-        max_qp: limits::QP,
-        max_qp_wr: limits::QP_WR,
-        max_send_sge: limits::SGE,
-        max_recv_sge: limits::SGE,
-        max_sge_rd: limits::SGE_RD,
-        max_cq: limits::CQ,
-        max_cqe: limits::CQE,
-        max_mr: limits::MR,
-        max_pd: limits::PD,
-        max_srq: limits::SRQ,
-        max_srq_wr: limits::SRQ_WR,
-        max_srq_sge: limits::SGE,
-        // Reads that a QP may serve, and may have outstanding.
-        max_qp_rd_atom: limits::IRD,
-        max_qp_init_rd_atom: limits::ORD,
-        max_res_rd_atom: limits::QP * limits::IRD,
-        max_fast_reg_page_list_len: limits::FAST_REG_PAGES,
-        ..Default::default()
-    }
-}
+#[vtable]
+impl Driver for Siw {
+    /// `RDMA_DRIVER_SIW`: selects libsiw.
+    const DRIVER_ID: u32 = abi::DRIVER_ID;
+    const ABI_VERSION: u32 = abi::ABI_VERSION;
+    const NODE_TYPE: NodeType = NodeType::Rnic;
+    const PROTOCOL: Protocol = Protocol::Iwarp;
+    /// Otherwise a program with many queues would get the key that libsiw takes for none.
+    const MMAP_MIN_KEY: u64 = abi::INVAL_UOBJ_KEY + 1;
+    const COUNTERS: &'static [&'static CStr] = stats::NAMES;
+    const SETTINGS: &'static [Setting<DeviceRef>] = params::SETTINGS;
 
-/// `query_port`.
-pub(crate) fn query_port(dev: &IbDevice) -> Result<PortAttr> {
-    let (speed, width) = dev.eth_speed()?;
-    let ndev = dev.netdev().ok_or(ENODEV)?;
-    Ok(PortAttr {
-        active: port_active(&ndev),
-        max_mtu: ndev.max_mtu(),
-        active_mtu: ndev.mtu(),
-        gid_tbl_len: limits::GIDS,
-        max_msg_sz: u32::MAX,
-        speed,
-        width,
-        cap_flags: port_cap::CM_SUP | port_cap::DEVICE_MGMT_SUP,
-    })
+    type Data = DeviceRef;
+    type Ucontext = Ucontext;
+    type Pd = Pd;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Srq = Srq;
+    type Mr = Mr;
+    type Iwcm = Self;
+
+    fn query_device(dev: &IbDevice) -> DeviceAttr {
+        let mac = *dev.mac.lock();
+        DeviceAttr {
+            vendor_id: VENDOR_ID,
+            vendor_part_id: dev.part_id,
+            fw_ver: fw_ver(VERSION),
+            sys_image_guid: eui48_to_guid(mac),
+            max_mr_size: u64::MAX,
+            page_size_cap: PAGE_SIZE as u64,
+            mem_mgt_extensions: true,
+            allow_user_unreg: true,
+            max_qp: limits::QP,
+            max_qp_wr: limits::QP_WR,
+            max_send_sge: limits::SGE,
+            max_recv_sge: limits::SGE,
+            max_sge_rd: limits::SGE_RD,
+            max_cq: limits::CQ,
+            max_cqe: limits::CQE,
+            max_mr: limits::MR,
+            max_pd: limits::PD,
+            max_srq: limits::SRQ,
+            max_srq_wr: limits::SRQ_WR,
+            max_srq_sge: limits::SGE,
+            // Reads that a QP may serve, and may have outstanding.
+            max_qp_rd_atom: limits::IRD,
+            max_qp_init_rd_atom: limits::ORD,
+            max_res_rd_atom: limits::QP * limits::IRD,
+            max_fast_reg_page_list_len: limits::FAST_REG_PAGES,
+            ..Default::default()
+        }
+    }
+
+    fn query_port(dev: &IbDevice) -> Result<PortAttr> {
+        let (speed, width) = dev.eth_speed()?;
+        let ndev = dev.netdev().ok_or(ENODEV)?;
+        Ok(PortAttr {
+            active: port_active(&ndev),
+            max_mtu: ndev.max_mtu(),
+            active_mtu: ndev.mtu(),
+            gid_tbl_len: limits::GIDS,
+            max_msg_sz: u32::MAX,
+            speed,
+            width,
+            cap_flags: port_cap::CM_SUP | port_cap::DEVICE_MGMT_SUP,
+        })
+    }
+
+    fn query_gid(dev: &IbDevice, index: usize) -> Result<[u8; 16]> {
+        dev.gid(index)
+    }
+
+    fn fw_version(_dev: &IbDevice, w: &mut dyn Write) -> core::fmt::Result {
+        let [major, minor, patch] = VERSION;
+        write!(w, "{major}.{minor}.{patch}")
+    }
+
+    fn counter_values(dev: &IbDevice, of: Option<u32>, values: &mut [u64]) {
+        dev.counter_values(of, values);
+    }
+
+    fn bind_counter(qp: &QpObj, id: Option<u32>) -> Result<u32> {
+        qp.dev.bind_counter(qp, id)
+    }
+
+    fn unbind_counter(qp: &QpObj) {
+        qp.dev.unbind_counter(qp);
+    }
+
+    fn close_counter(dev: &IbDevice, id: u32) {
+        dev.close_counter(id);
+    }
+
+    fn coming(dev: &IbDevice) {
+        dev.endpoints.admit();
+    }
+
+    fn going(dev: &IbDevice) {
+        // An orderly close would let each connection take as long as its peer likes.
+        dev.endpoints.abort_all();
+    }
+
+    fn dealloc_driver(dev: &IbDevice) {
+        dev.gone();
+    }
 }

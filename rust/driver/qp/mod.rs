@@ -30,9 +30,8 @@ use super::{
 use crate::kapi::{
     process::Process,
     rdma::{
-        ObjId,
-        QpCap,
-        QpPath, //
+        qp,
+        ObjId, //
     },
     sync::SpinLockIrq, //
 };
@@ -90,7 +89,7 @@ pub(crate) struct Qp {
     pub(crate) pair: SpinLockIrq<Option<Arc<Pair>>>,
     /// The path to the peer, as set by `modify_qp`.
     #[pin]
-    path: SpinLockIrq<QpPath>,
+    path: SpinLockIrq<qp::Path>,
     /// The verbs' state.
     #[pin]
     fsm: SpinLockIrq<State>,
@@ -102,7 +101,7 @@ pub(crate) struct Qp {
     pub(crate) strict: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
-    cap: QpCap,
+    cap: qp::Cap,
     sig_all: bool,
     /// Events counted and not booked on the device or a counter yet.
     pub(crate) stats: Stats,

@@ -29,15 +29,9 @@ use crate::{
         errno,
         process::Process,
         rdma::{
-            access,
+            mr::access,
             qp,
             Details,
-            QpAttr,
-            QpCap,
-            QpInfo,
-            QpInitAttr,
-            QpPath,
-            QpState,
             RecvWrs,
             SendWrs,
             Udata, //
@@ -65,159 +59,283 @@ use kernel::{
     task::Kuid, //
 };
 
-/// `create_qp`: assigns a number, reports the rings to the program and publishes the QP.
-pub(crate) fn create<'a>(
-    new: qp::New<'a, Siw>,
-    attr: &QpInitAttr<'_, Siw>,
-    udata: Option<&mut Udata<'_>>,
-) -> Result<qp::Live<'a, Siw>> {
-    if attr.create_flags() != 0 || !attr.is_rc() {
-        return Err(errno::eopnotsupp());
+#[vtable]
+impl qp::Operations<Siw> for Qp {
+    /// Assigns a number, reports the rings to the program and publishes the QP.
+    fn create<'a>(
+        new: qp::New<'a, Siw>,
+        attr: &qp::InitAttr<'_, Siw>,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<qp::Live<'a, Siw>> {
+        if attr.create_flags() != 0 || !attr.is_rc() {
+            return Err(errno::eopnotsupp());
+        }
+        let mut cap = attr.cap();
+        // A program may ask for a queue of size 0, but libsiw always maps both.
+        cap.max_send_wr = cap.max_send_wr.max(1);
+        if attr.srq().is_none() {
+            cap.max_recv_wr = cap.max_recv_wr.max(1);
+        }
+        if cap.max_send_wr > limits::QP_WR
+            || cap.max_recv_wr > limits::QP_WR
+            || cap.max_send_sge > limits::SGE
+            || cap.max_recv_sge > limits::SGE
+            || cap.max_inline_data > limits::INLINE
+        {
+            return Err(EINVAL);
+        }
+        let sig_all = attr.sig_all()?;
+        let scq = CqRef::from(attr.send_cq().ok_or(EINVAL)?);
+        let rcq = CqRef::from(attr.recv_cq().ok_or(EINVAL)?);
+        let (pd, user) = (new.pd(), new.customer());
+        let counted = Count::take(pd.dev(), |dev| &dev.counts.qp, limits::QP)?;
+        let sq = Sq::new(user, cap.max_send_wr, cap.max_send_sge, sig_all)?;
+        let rq = Rq::new(pd.id, user, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
+        let dev = pd.dev().clone();
+        let pd = pd.id;
+        let entries = cap.max_send_wr.next_power_of_two();
+        let owner = user.map(|_| Process::current());
+        let mover = Mover::new(&dev.shared.movers, user.map(|_| Kuid::current_euid()))?;
+        let context = user.map(|user| user.id());
+        let qp = new.init(try_pin_init!(Self {
+            owner,
+            context,
+            pd,
+            scq,
+            rcq,
+            sq,
+            rq <- rq,
+            stream <- Stream::new(entries, mover),
+            link <- ranked_spinlock!(Rank::QpLink, None),
+            pair <- ranked_spinlock!(Rank::QpPair, None),
+            path <- ranked_spinlock!(Rank::QpPath, qp::Path::default()),
+            fsm <- ranked_spinlock!(Rank::QpState, State::Idle),
+            phase: Atomic::new(Phase::Idle.word()),
+            access: Atomic::new(0),
+            strict: Atomic::new(false),
+            depths: Atomic::new(0),
+            cap,
+            sig_all,
+            stats: Stats::new(),
+            account: Atomic::new(0),
+            dev,
+            _counted: counted,
+        }? Error))?;
+        qp.set_qp_num(qp.dev.next_qpn().ok_or(ENOMEM)?);
+        if let Some(udata) = udata {
+            udata.respond_full(&abi::RespCreateQp {
+                qp_id: qp.qp_num(),
+                num_sqe: qp.sq.size(),
+                num_rqe: qp.rq.size(),
+                pad: 0,
+                sq_key: qp.sq.key(),
+                rq_key: qp.rq.key(),
+            })?;
+        }
+        // Last: from here on connection management finds it.
+        qp.dev.qps.insert(qp.qp_num(), QpRef::from(&*qp))?;
+        Ok(qp)
     }
-    let mut cap = attr.cap();
-    // A program may ask for a queue of size 0, but libsiw always maps both.
-    cap.max_send_wr = cap.max_send_wr.max(1);
-    if attr.srq().is_none() {
-        cap.max_recv_wr = cap.max_recv_wr.max(1);
-    }
-    if cap.max_send_wr > limits::QP_WR
-        || cap.max_recv_wr > limits::QP_WR
-        || cap.max_send_sge > limits::SGE
-        || cap.max_recv_sge > limits::SGE
-        || cap.max_inline_data > limits::INLINE
-    {
-        return Err(EINVAL);
-    }
-    let sig_all = attr.sig_all()?;
-    let scq = CqRef::from(attr.send_cq().ok_or(EINVAL)?);
-    let rcq = CqRef::from(attr.recv_cq().ok_or(EINVAL)?);
-    let (pd, user) = (new.pd(), new.customer());
-    let counted = Count::take(pd.dev(), |dev| &dev.counts.qp, limits::QP)?;
-    let sq = Sq::new(user, cap.max_send_wr, cap.max_send_sge, sig_all)?;
-    let rq = Rq::new(pd.id, user, attr.srq(), cap.max_recv_wr, cap.max_recv_sge)?;
-    let dev = pd.dev().clone();
-    let pd = pd.id;
-    let entries = cap.max_send_wr.next_power_of_two();
-    let owner = user.map(|_| Process::current());
-    let mover = Mover::new(&dev.shared.movers, user.map(|_| Kuid::current_euid()))?;
-    let context = user.map(|user| user.id());
-    let qp = new.init(try_pin_init!(Qp {
-        owner,
-        context,
-        pd,
-        scq,
-        rcq,
-        sq,
-        rq <- rq,
-        stream <- Stream::new(entries, mover),
-        link <- ranked_spinlock!(Rank::QpLink, None),
-        pair <- ranked_spinlock!(Rank::QpPair, None),
-        path <- ranked_spinlock!(Rank::QpPath, QpPath::default()),
-        fsm <- ranked_spinlock!(Rank::QpState, State::Idle),
-        phase: Atomic::new(Phase::Idle.word()),
-        access: Atomic::new(0),
-        strict: Atomic::new(false),
-        depths: Atomic::new(0),
-        cap,
-        sig_all,
-        stats: Stats::new(),
-        account: Atomic::new(0),
-        dev,
-        _counted: counted,
-    }? Error))?;
-    qp.set_qp_num(qp.dev.next_qpn().ok_or(ENOMEM)?);
-    if let Some(udata) = udata {
-        udata.respond_full(&abi::RespCreateQp {
-            qp_id: qp.qp_num(),
-            num_sqe: qp.sq.size(),
-            num_rqe: qp.rq.size(),
-            pad: 0,
-            sq_key: qp.sq.key(),
-            rq_key: qp.rq.key(),
-        })?;
-    }
-    // Last: from here on connection management finds it.
-    qp.dev.qps.insert(qp.qp_num(), QpRef::from(&*qp))?;
-    Ok(qp)
-}
 
-/// `modify_qp`.
-pub(crate) fn modify(qp: &QpObj, attr: &QpAttr<'_>) -> Result {
-    if attr.has_unknown_bits() {
-        return Err(errno::eopnotsupp());
-    }
-    let path = attr.path(*qp.path.lock())?;
-    let waits = qp.pair.lock().clone();
-    let state = match attr.state() {
-        None => None,
-        Some(QpState::Reset | QpState::Init) => Some(State::Idle),
-        Some(QpState::Rtr) => Some(State::Rtr),
-        Some(QpState::Rts) => Some(State::Rts),
-        // There is no connection to close yet.
-        Some(QpState::Sqd | QpState::Sqe) if waits.is_some() => Some(State::Error),
-        Some(QpState::Sqd) => Some(State::Closing),
-        Some(QpState::Sqe) => Some(State::Terminate),
-        Some(QpState::Err) => Some(State::Error),
-    };
-    // First, because the peer may come as soon as it is expected.
-    if let Some(flags) = attr.access() {
-        qp.access.store(flags, Relaxed);
-    }
-    let begins = match state {
-        Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
-        Some(State::Idle) if waits.is_some() => {
-            qp.forget_peer();
-            None
+    fn modify(qp: &QpObj, attr: &qp::Attr<'_>) -> Result {
+        if attr.has_unknown_bits() {
+            return Err(errno::eopnotsupp());
         }
-        _ => None,
-    };
-    let Some(state) = state else {
+        let path = attr.path(*qp.path.lock())?;
+        let waits = qp.pair.lock().clone();
+        let state = match attr.state() {
+            None => None,
+            Some(qp::State::Reset | qp::State::Init) => Some(State::Idle),
+            Some(qp::State::Rtr) => Some(State::Rtr),
+            Some(qp::State::Rts) => Some(State::Rts),
+            // There is no connection to close yet.
+            Some(qp::State::Sqd | qp::State::Sqe) if waits.is_some() => Some(State::Error),
+            Some(qp::State::Sqd) => Some(State::Closing),
+            Some(qp::State::Sqe) => Some(State::Terminate),
+            Some(qp::State::Err) => Some(State::Error),
+        };
+        // First, because the peer may come as soon as it is expected.
+        if let Some(flags) = attr.access() {
+            qp.access.store(flags, Relaxed);
+        }
+        let begins = match state {
+            Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
+            Some(State::Idle) if waits.is_some() => {
+                qp.forget_peer();
+                None
+            }
+            _ => None,
+        };
+        let Some(state) = state else {
+            *qp.path.lock() = path;
+            return Ok(());
+        };
+        let actions = qp.step(Event::Modify(state))?;
         *qp.path.lock() = path;
-        return Ok(());
-    };
-    let actions = qp.step(Event::Modify(state))?;
-    *qp.path.lock() = path;
-    if let Some(pair) = begins {
-        pair.begin();
-    }
-    if state == State::Rts {
-        // The stream may be up already, or about to be.
-        qp.advance(Phase::Connecting);
-        if let Some(pair) = &waits {
-            pair.rts(&path);
+        if let Some(pair) = begins {
+            pair.begin();
         }
-    }
-    let how = if actions.contains(Actions::SEND_TERMINATE) {
-        // The consumer does not say what is wrong (RFC 5040 8.2).
-        if qp.advance(Phase::Terminating) {
-            *qp.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
+        if state == State::Rts {
+            // The stream may be up already, or about to be.
+            qp.advance(Phase::Connecting);
+            if let Some(pair) = &waits {
+                pair.rts(&path);
+            }
         }
-        Teardown::Terminate
-    } else if actions.contains(Actions::ABORT) {
-        // The consumer may have seen Sends complete, so TCP gets a moment to deliver them.
-        Teardown::Local
-    } else if actions.contains(Actions::CLOSE_GRACEFUL) {
-        Teardown::Graceful
-    } else if state == State::Error {
-        Teardown::Local
-    } else {
-        return Ok(());
-    };
-    if state == State::Error || actions.contains(Actions::ABORT) {
-        // Later work requests are accepted, and flushed with the others.
+        let how = if actions.contains(Actions::SEND_TERMINATE) {
+            // The consumer does not say what is wrong (RFC 5040 8.2).
+            if qp.advance(Phase::Terminating) {
+                *qp.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
+            }
+            Teardown::Terminate
+        } else if actions.contains(Actions::ABORT) {
+            // The consumer may have seen Sends complete, so TCP gets a moment to deliver them.
+            Teardown::Local
+        } else if actions.contains(Actions::CLOSE_GRACEFUL) {
+            Teardown::Graceful
+        } else if state == State::Error {
+            Teardown::Local
+        } else {
+            return Ok(());
+        };
+        if state == State::Error || actions.contains(Actions::ABORT) {
+            // Later work requests are accepted, and flushed with the others.
+            qp.advance(Phase::Terminating);
+            if let Some(pair) = waits {
+                pair.cancel();
+            }
+            // A receive posted later takes no message that is still coming in.
+            qp.stop_rx();
+        }
+        let endpoint = qp.link.lock().clone();
+        match endpoint {
+            Some(endpoint) => endpoint.request_teardown(how),
+            None => qp.abandon(),
+        }
+        Ok(())
+    }
+
+    fn query(qp: &QpObj) -> Result<qp::Info> {
+        let depths = qp.depths.load(Relaxed);
+        Ok(qp::Info {
+            state: match qp.state() {
+                State::Idle => qp::State::Init,
+                State::Rtr => qp::State::Rtr,
+                State::Rts => qp::State::Rts,
+                State::Closing => qp::State::Sqd,
+                State::Terminate => qp::State::Sqe,
+                State::Error => qp::State::Err,
+            },
+            cap: qp::Cap {
+                max_send_wr: qp.sq.size(),
+                max_recv_wr: qp.rq.size(),
+                max_inline_data: limits::INLINE,
+                ..qp.cap
+            },
+            path_mtu: qp.dev.netdev.mtu(),
+            access: qp.access.load(Relaxed) | access::LOCAL_WRITE,
+            // Reads that this side may have outstanding, and the peer.
+            max_rd_atomic: (depths >> 16).min(255) as u8,
+            max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
+            sig_all: qp.sig_all,
+            path: *qp.path.lock(),
+        })
+    }
+
+    /// Nothing of the stream moves after the return.
+    fn destroy(qp: &QpObj) {
+        qp.dev.forget_qp(qp);
+        // The first of them.
+        if context::exiting() && qp.phase() < Phase::Terminating {
+            end_others(qp);
+        }
+        // The outcome does not matter any more.
+        let _ = qp.step(Event::Modify(State::Error));
         qp.advance(Phase::Terminating);
-        if let Some(pair) = waits {
-            pair.cancel();
+        let pair = qp.pair.lock().take();
+        if let Some(pair) = pair {
+            pair.cancel_sync();
         }
-        // A receive posted later takes no message that is still coming in.
-        qp.stop_rx();
+        let endpoint = qp.link.lock().clone();
+        if let Some(endpoint) = endpoint {
+            endpoint.teardown_sync();
+        }
+        qp.finish();
+        let left = qp.link.lock().take();
+        drop(left);
+        qp.scq.purge(qp);
+        if qp.rcq.id() != qp.scq.id() {
+            qp.rcq.purge(qp);
+        }
+        qp.dev.settle_qp(qp);
     }
-    let endpoint = qp.link.lock().clone();
-    match endpoint {
-        Some(endpoint) => endpoint.request_teardown(how),
-        None => qp.abandon(),
+
+    /// A user's doorbell, or a kernel consumer's requests.
+    fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
+        if qp.phase() == Phase::Idle {
+            return Err(errno::enotconn());
+        }
+        if wrs.is_doorbell() {
+            qp.kick(Kick::Poster);
+            return Ok(());
+        }
+        let mut result = Ok(());
+        let mut posted = false;
+        while let Some(wr) = wrs.next() {
+            result = qp.sq.post(&wr);
+            if result.is_err() {
+                break;
+            }
+            posted = true;
+        }
+        // An immediate error does not touch what was posted before it.
+        if posted {
+            qp.kick(Kick::KernelPoster);
+        }
+        result
     }
-    Ok(())
+
+    /// For kernel consumers.
+    fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
+        if qp.is_user() {
+            return Err(EINVAL);
+        }
+        let mut result = Ok(());
+        while let Some(wr) = wrs.next() {
+            result = qp.rq.post(&wr);
+            if result.is_err() {
+                break;
+            }
+        }
+        if qp.phase() == Phase::Error {
+            qp.restart_flush();
+        }
+        result
+    }
+
+    /// For `rdma resource show qp -dd`.
+    fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
+        out.text(c"phase", fmt!("{:?}", qp.phase()))?;
+        let endpoint = qp.link.lock().clone();
+        if let Some(sock) = endpoint.map(|endpoint| endpoint.socket()) {
+            // The addresses go with the connection.
+            if let (Ok(local), Ok(peer)) = (sock.local_addr(), sock.peer_addr()) {
+                out.text(c"local", fmt!("{local}"))?;
+                out.text(c"peer", fmt!("{peer}"))?;
+            }
+        }
+        let (wrs, reads, requests) = qp.stream.depths();
+        for (name, value) in [
+            (c"sq_size", qp.sq.size()),
+            (c"rq_size", qp.rq.size()),
+            (c"wrs_sent", wrs),
+            (c"reads_out", reads),
+            (c"reads_in", requests),
+        ] {
+            out.number(name, value.into())?;
+        }
+        Ok(())
+    }
 }
 
 impl QpObj {
@@ -240,58 +358,6 @@ impl QpObj {
     }
 }
 
-/// `query_qp`.
-pub(crate) fn query(qp: &QpObj) -> QpInfo {
-    let depths = qp.depths.load(Relaxed);
-    QpInfo {
-        state: match qp.state() {
-            State::Idle => QpState::Init,
-            State::Rtr => QpState::Rtr,
-            State::Rts => QpState::Rts,
-            State::Closing => QpState::Sqd,
-            State::Terminate => QpState::Sqe,
-            State::Error => QpState::Err,
-        },
-        cap: QpCap {
-            max_send_wr: qp.sq.size(),
-            max_recv_wr: qp.rq.size(),
-            max_inline_data: limits::INLINE,
-            ..qp.cap
-        },
-        path_mtu: qp.dev.netdev.mtu(),
-        access: qp.access.load(Relaxed) | access::LOCAL_WRITE,
-        // Reads that this side may have outstanding, and the peer.
-        max_rd_atomic: (depths >> 16).min(255) as u8,
-        max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
-        sig_all: qp.sig_all,
-        path: *qp.path.lock(),
-    }
-}
-
-/// For `rdma resource show qp -dd`.
-pub(crate) fn describe(qp: &QpObj, out: &mut Details<'_>) -> Result {
-    out.text(c"phase", fmt!("{:?}", qp.phase()))?;
-    let endpoint = qp.link.lock().clone();
-    if let Some(sock) = endpoint.map(|endpoint| endpoint.socket()) {
-        // The addresses go with the connection.
-        if let (Ok(local), Ok(peer)) = (sock.local_addr(), sock.peer_addr()) {
-            out.text(c"local", fmt!("{local}"))?;
-            out.text(c"peer", fmt!("{peer}"))?;
-        }
-    }
-    let (wrs, reads, requests) = qp.stream.depths();
-    for (name, value) in [
-        (c"sq_size", qp.sq.size()),
-        (c"rq_size", qp.rq.size()),
-        (c"wrs_sent", wrs),
-        (c"reads_out", reads),
-        (c"reads_in", requests),
-    ] {
-        out.number(name, value.into())?;
-    }
-    Ok(())
-}
-
 /// Begins the teardown of all queue pairs of a program that has exited. The core destroys them one
 /// by one, and each may take a second; so all take it together.
 fn end_others(qp: &QpObj) {
@@ -306,75 +372,4 @@ fn end_others(qp: &QpObj) {
             }
         }
     });
-}
-
-/// `destroy_qp`. Nothing of the stream moves after the return.
-pub(crate) fn destroy(qp: &QpObj) {
-    qp.dev.forget_qp(qp);
-    // The first of them.
-    if context::exiting() && qp.phase() < Phase::Terminating {
-        end_others(qp);
-    }
-    // The outcome does not matter any more.
-    let _ = qp.step(Event::Modify(State::Error));
-    qp.advance(Phase::Terminating);
-    let pair = qp.pair.lock().take();
-    if let Some(pair) = pair {
-        pair.cancel_sync();
-    }
-    let endpoint = qp.link.lock().clone();
-    if let Some(endpoint) = endpoint {
-        endpoint.teardown_sync();
-    }
-    qp.finish();
-    let left = qp.link.lock().take();
-    drop(left);
-    qp.scq.purge(qp);
-    if qp.rcq.id() != qp.scq.id() {
-        qp.rcq.purge(qp);
-    }
-    qp.dev.settle_qp(qp);
-}
-
-/// `post_send`: a user's doorbell, or a kernel consumer's requests. Any context.
-pub(crate) fn post_send(qp: &QpObj, wrs: &mut SendWrs<'_, Siw>) -> Result {
-    if qp.phase() == Phase::Idle {
-        return Err(errno::enotconn());
-    }
-    if wrs.is_doorbell() {
-        qp.kick(Kick::Poster);
-        return Ok(());
-    }
-    let mut result = Ok(());
-    let mut posted = false;
-    while let Some(wr) = wrs.next() {
-        result = qp.sq.post(&wr);
-        if result.is_err() {
-            break;
-        }
-        posted = true;
-    }
-    // An immediate error does not touch what was posted before it.
-    if posted {
-        qp.kick(Kick::KernelPoster);
-    }
-    result
-}
-
-/// `post_recv`, for kernel consumers. Any context.
-pub(crate) fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
-    if qp.is_user() {
-        return Err(EINVAL);
-    }
-    let mut result = Ok(());
-    while let Some(wr) = wrs.next() {
-        result = qp.rq.post(&wr);
-        if result.is_err() {
-            break;
-        }
-    }
-    if qp.phase() == Phase::Error {
-        qp.restart_flush();
-    }
-    result
 }

@@ -19,16 +19,16 @@ use crate::{
         errno,
         rdma::{
             self,
-            access as flags,
+            mr::{
+                self,
+                access as flags, //
+            },
             Backing,
             DmaGrant,
-            MrType,
-            NewMr,
             PageList,
             RcuArc,
             Udata,
-            Umem,
-            UserMrReq, //
+            Umem, //
         }, //
     },
     uapi::abi, //
@@ -118,146 +118,154 @@ fn add(
     Ok((mr, drawn.0))
 }
 
-/// `reg_user_mr`: pins user memory.
-pub(crate) fn reg_user(
-    pd: &rdma::Pd<Siw>,
-    req: &UserMrReq,
-    udata: Option<&mut Udata<'_>>,
-) -> Result<NewMr<Mr>> {
-    let rights = rights(req.access)?;
-    let base = if rights.contains(Rights::ZERO_BASED) {
-        0
-    } else {
-        req.iova
-    };
-    if req.len == 0 || base.checked_add(req.len).is_none() {
-        return Err(EINVAL);
+#[vtable]
+impl mr::Operations<Siw> for Mr {
+    /// Pins user memory.
+    fn reg_user(
+        pd: &rdma::Pd<Siw>,
+        req: &mr::UserReq,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<mr::New<Self>> {
+        let rights = rights(req.access)?;
+        let base = if rights.contains(Rights::ZERO_BASED) {
+            0
+        } else {
+            req.iova
+        };
+        if req.len == 0 || base.checked_add(req.len).is_none() {
+            return Err(EINVAL);
+        }
+        let mut udata = udata;
+        // A library may choose the key. libsiw leaves it zero; then the driver chooses, so that an
+        // STag is not reused soon.
+        let key = match udata.as_mut() {
+            Some(udata) => Some(
+                udata
+                    .read::<abi::ReqRegMr>(size_of::<abi::ReqRegMr>())?
+                    .stag_key,
+            )
+            .filter(|key| *key != 0),
+            None => None,
+        };
+        let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
+        let len = req.len;
+        let (mr, stag) = add(pd, key, |stag, pd| {
+            Entry::new(
+                Kind::Mr,
+                pd,
+                true,
+                State {
+                    stag,
+                    rights,
+                    base,
+                    len,
+                    epoch: 0,
+                    backing: Some(Backing::User(umem)),
+                },
+                None,
+            )
+        })?;
+        if let Some(udata) = udata {
+            udata.respond_full(&abi::RespRegMr { stag, pad: 0 })?;
+        }
+        Ok(mr::New {
+            data: mr,
+            lkey: stag,
+            rkey: stag,
+            iova: base,
+            len,
+        })
     }
-    let mut udata = udata;
-    // A library may choose the key. libsiw leaves it zero; then the driver chooses, so that an STag
-    // is not reused soon.
-    let key = match udata.as_mut() {
-        Some(udata) => Some(
-            udata
-                .read::<abi::ReqRegMr>(size_of::<abi::ReqRegMr>())?
-                .stag_key,
-        )
-        .filter(|key| *key != 0),
-        None => None,
-    };
-    let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
-    let len = req.len;
-    let (mr, stag) = add(pd, key, |stag, pd| {
-        Entry::new(
-            Kind::Mr,
-            pd,
-            true,
-            State {
-                stag,
-                rights,
-                base,
-                len,
-                epoch: 0,
-                backing: Some(Backing::User(umem)),
-            },
-            None,
-        )
-    })?;
-    if let Some(udata) = udata {
-        udata.respond_full(&abi::RespRegMr { stag, pad: 0 })?;
-    }
-    Ok(NewMr {
-        data: mr,
-        lkey: stag,
-        rkey: stag,
-        iova: base,
-        len,
-    })
-}
 
-/// `alloc_mr`: a region that REG_MR work requests fill.
-pub(crate) fn alloc(pd: &rdma::Pd<Siw>, kind: MrType, max_sg: u32) -> Result<NewMr<Mr>> {
-    if !matches!(kind, MrType::MemReg) {
-        return Err(errno::eopnotsupp());
+    /// A region that REG_MR work requests fill.
+    fn alloc(pd: &rdma::Pd<Siw>, kind: mr::Type, max_sg: u32) -> Result<mr::New<Self>> {
+        if !matches!(kind, mr::Type::MemReg) {
+            return Err(errno::eopnotsupp());
+        }
+        if max_sg == 0 {
+            return Err(EINVAL);
+        }
+        if max_sg > limits::FAST_REG_PAGES {
+            return Err(ENOMEM);
+        }
+        let pages = max_sg as usize;
+        let live = PageList::new(pages)?;
+        let shadow = PageList::new(pages)?;
+        let (mr, stag) = add(pd, None, |stag, pd| {
+            Entry::new(
+                Kind::FastMr,
+                pd,
+                false,
+                State {
+                    stag,
+                    rights: Rights::NONE,
+                    base: 0,
+                    len: 0,
+                    epoch: 0,
+                    backing: Some(Backing::Pages(live)),
+                },
+                Some(shadow),
+            )
+        })?;
+        Ok(mr::New {
+            data: mr,
+            lkey: stag,
+            rkey: stag,
+            iova: 0,
+            len: (pages * PAGE_SIZE) as u64,
+        })
     }
-    if max_sg == 0 {
-        return Err(EINVAL);
-    }
-    if max_sg > limits::FAST_REG_PAGES {
-        return Err(ENOMEM);
-    }
-    let pages = max_sg as usize;
-    let live = PageList::new(pages)?;
-    let shadow = PageList::new(pages)?;
-    let (mr, stag) = add(pd, None, |stag, pd| {
-        Entry::new(
-            Kind::FastMr,
-            pd,
-            false,
-            State {
-                stag,
-                rights: Rights::NONE,
-                base: 0,
-                len: 0,
-                epoch: 0,
-                backing: Some(Backing::Pages(live)),
-            },
-            Some(shadow),
-        )
-    })?;
-    Ok(NewMr {
-        data: mr,
-        lkey: stag,
-        rkey: stag,
-        iova: 0,
-        len: (pages * PAGE_SIZE) as u64,
-    })
-}
 
-/// `get_dma_mr`: all of the kernel's memory, for local use by kernel consumers.
-///
-/// A peer must never reach it. So remote rights are refused, which rules out
-/// `IB_PD_UNSAFE_GLOBAL_RKEY`, and the region cannot be invalidated.
-pub(crate) fn dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<NewMr<Mr>> {
-    let rights = rights(access)?;
-    if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
-        return Err(errno::eopnotsupp());
+    /// All of the kernel's memory, for local use by kernel consumers.
+    ///
+    /// A peer must never reach it. So remote rights are refused, which rules out
+    /// `IB_PD_UNSAFE_GLOBAL_RKEY`, and the region cannot be invalidated.
+    fn get_dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<mr::New<Self>> {
+        let rights = rights(access)?;
+        if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
+            return Err(errno::eopnotsupp());
+        }
+        let (mr, stag) = add(pd, None, |stag, pd| {
+            Entry::new(
+                Kind::DmaMr,
+                pd,
+                true,
+                State {
+                    stag,
+                    rights,
+                    base: 0,
+                    len: u64::MAX,
+                    epoch: 0,
+                    backing: Some(Backing::Dma(grant)),
+                },
+                None,
+            )
+        })?;
+        Ok(mr::New {
+            data: mr,
+            lkey: stag,
+            rkey: stag,
+            iova: 0,
+            len: u64::MAX,
+        })
     }
-    let (mr, stag) = add(pd, None, |stag, pd| {
-        Entry::new(
-            Kind::DmaMr,
-            pd,
-            true,
-            State {
-                stag,
-                rights,
-                base: 0,
-                len: u64::MAX,
-                epoch: 0,
-                backing: Some(Backing::Dma(grant)),
-            },
-            None,
-        )
-    })?;
-    Ok(NewMr {
-        data: mr,
-        lkey: stag,
-        rkey: stag,
-        iova: 0,
-        len: u64::MAX,
-    })
-}
 
-/// `map_mr_sg`: collects the pages that the next REG_MR registers. Any context.
-pub(crate) fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
-    mr.entry.shadow.fill(sg)
-}
+    /// Collects the pages that the next REG_MR registers.
+    fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
+        mr.entry.shadow.fill(sg)
+    }
 
-/// For `rdma resource show mr -dd`, which every user may run: shows no address of the kernel or of
-/// a program.
-pub(crate) fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
-    let region = mr.entry.region();
-    out.text(c"kind", fmt!("{:?}", region.kind))?;
-    out.number(c"valid", region.valid.into())?;
-    out.hex(c"rights", region.rights.0.into())
+    fn dereg(_mr: &rdma::Mr<Siw>) -> Result {
+        // The drop of the region revokes its rights and waits for its users.
+        Ok(())
+    }
+
+    /// For `rdma resource show mr -dd`, which every user may run: shows no address of the kernel or
+    /// of a program.
+    fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
+        let region = mr.entry.region();
+        out.text(c"kind", fmt!("{:?}", region.kind))?;
+        out.number(c"valid", region.valid.into())?;
+        out.hex(c"rights", region.rights.0.into())
+    }
 }

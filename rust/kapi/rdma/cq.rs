@@ -4,6 +4,8 @@
 
 use core::ptr::null_mut;
 
+use kernel::prelude::*;
+
 use super::{
     details::Details,
     device::Driver,
@@ -14,10 +16,12 @@ use super::{
     },
     ops::{
         count,
+        missing,
         to_errno,
         Int, //
     },
     ucontext::Customer,
+    udata::Udata,
     wc::WcOut, //
 };
 use crate::kapi::bindings::{
@@ -30,37 +34,111 @@ use crate::kapi::bindings::{
     uverbs_attr_bundle, //
 };
 
-/// A completion queue.
+/// A completion queue, with the provider's payload [`Driver::Cq`].
 pub(crate) type Cq<D> = Object<D, ib_cq>;
 /// A completion queue under construction.
 pub(crate) type New<'a, D> = object::New<'a, D, ib_cq>;
-/// A completion queue that is complete, as `create_cq` returns it.
+/// A completion queue that is complete, as [`Operations::create`] returns it.
 pub(crate) type Live<'a, D> = object::Live<'a, D, ib_cq>;
 
 impl_base!(ib_cq => Cq);
 
-/// The requested attributes of a CQ.
+/// The operations of completion queues, which their payload implements. `()` has none of them.
+///
+/// # Examples
+///
+/// ```ignore
+/// #[vtable]
+/// impl cq::Operations<MyDriver> for Cq {
+///     fn create<'a>(
+///         new: cq::New<'a, MyDriver>,
+///         attr: &cq::Attr,
+///         udata: Option<&mut Udata<'_>>,
+///     ) -> Result<cq::Live<'a, MyDriver>> {
+///         if attr.flags != 0 || udata.is_some() {
+///             return Err(errno::eopnotsupp());
+///         }
+///         let entries = Entries::new(attr.cqe)?;
+///         new.set_cqe(attr.cqe);
+///         new.init(pin_init!(Self { entries <- new_spinlock!(entries) }))
+///     }
+///
+///     fn poll(cq: &Cq<MyDriver>, out: &mut WcOut<'_, MyDriver>) -> Result {
+///         let mut entries = cq.entries.lock();
+///         while !out.is_full() {
+///             let Some(wc) = entries.pop() else { break };
+///             out.push(wc);
+///         }
+///         Ok(())
+///     }
+///
+///     // ...
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A consumer wants a completion queue. `udata` is there if the consumer is a program. May
+    /// sleep.
+    fn create<'a>(
+        new: New<'a, D>,
+        attr: &Attr,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<Live<'a, D>> {
+        missing()
+    }
+
+    /// The completion queue goes; no QP completes into it any more. May sleep.
+    fn destroy(cq: &Cq<D>) {}
+
+    /// Moves completions to `out`, as many as it has room for. If it fails, the consumer gets those
+    /// that were moved before, and the error if there are none. Any context.
+    fn poll(cq: &Cq<D>, out: &mut WcOut<'_, D>) -> Result {
+        missing()
+    }
+
+    /// Asks for a notification. Returns how many completions wait, if that is asked for. Any
+    /// context.
+    fn req_notify(cq: &Cq<D>, notify: Notify) -> Result<u32> {
+        missing()
+    }
+
+    /// Tells about a CQ what the core does not know. May sleep.
+    fn describe(cq: &Cq<D>, out: &mut Details<'_>) -> Result {
+        missing()
+    }
+}
+
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
+
+/// The requested attributes of a CQ (`struct ib_cq_init_attr`).
 #[derive(Clone, Copy)]
-pub(crate) struct CqAttr {
+pub(crate) struct Attr {
+    /// The least number of entries. A program chooses it.
     pub(crate) cqe: u32,
+    /// `enum ib_uverbs_ex_create_cq_flags`.
     pub(crate) flags: u32,
 }
 
-/// The completions that a CQ notifies of.
+/// The completions that a CQ notifies of (`enum ib_cq_notify_flags`).
 #[derive(Clone, Copy)]
 pub(crate) struct Notify {
+    /// Solicited completions and errors only, not the next of any kind.
     pub(crate) solicited_only: bool,
+    /// The consumer wants to know how many completions wait already.
     pub(crate) report_missed: bool,
 }
 
 /// An asynchronous event of a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CqEvent {
+pub(crate) enum Event {
+    /// Completions are lost (`IB_EVENT_CQ_ERR`).
     Err,
 }
 
 impl<D: Driver> New<'_, D> {
-    /// Tells the core how many entries the CQ has.
+    /// Tells the core how many entries the CQ has: at least as many as were requested.
     pub(crate) fn set_cqe(&self, entries: u32) {
         // SAFETY: The object is ours alone until its creation is complete.
         unsafe { (*self.as_raw()).cqe = entries.min(i32::MAX as u32) as i32 };
@@ -84,14 +162,14 @@ impl<D: Driver> Cq<D> {
     }
 
     /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: CqEvent) {
+    pub(crate) fn event(&self, event: Event) {
         if self.is_destroying() {
             return;
         }
         let cq = self.as_raw();
         let mut ev: bindings::ib_event = pin_init::zeroed();
         ev.event = match event {
-            CqEvent::Err => bindings::ib_event_type_IB_EVENT_CQ_ERR,
+            Event::Err => bindings::ib_event_type_IB_EVENT_CQ_ERR,
         };
         // SAFETY: The structure is initialised.
         ev.device = unsafe { (*cq).device };
@@ -122,7 +200,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
-    let attr = CqAttr {
+    let attr = Attr {
         cqe: attr.cqe,
         flags: attr.flags,
     };
@@ -131,7 +209,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
     to_errno(unsafe {
         Object::create(cq, udata, customer, |new, udata| {
-            D::create_cq(new, &attr, udata)
+            <D::Cq>::create(new, &attr, udata)
         })
     })
 }
@@ -144,7 +222,7 @@ pub(super) unsafe extern "C" fn destroy_cq<D: Driver>(
     _udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    unsafe { Object::destroy(cq, D::destroy_cq) };
+    unsafe { Object::destroy(cq, <D::Cq>::destroy) };
     0
 }
 
@@ -161,7 +239,7 @@ pub(super) unsafe extern "C" fn poll_cq<D: Driver>(
     let num = usize::try_from(num).unwrap_or(0);
     // SAFETY: By *valid*: the consumer has room for `num` completions there.
     let mut out = unsafe { WcOut::from_raw(wc, num) };
-    match D::poll_cq(cq, &mut out) {
+    match <D::Cq>::poll(cq, &mut out) {
         Err(e) if out.count() == 0 => e.to_errno(),
         _ => count(out.count()),
     }
@@ -181,7 +259,7 @@ pub(super) unsafe extern "C" fn req_notify_cq<D: Driver>(
         solicited_only: kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED,
         report_missed: flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0,
     };
-    match D::req_notify_cq(cq, notify) {
+    match <D::Cq>::req_notify(cq, notify) {
         Ok(missed) if notify.report_missed => count(missed as usize),
         other => to_errno(other.map(|_| ())),
     }
@@ -197,5 +275,5 @@ pub(super) unsafe extern "C" fn fill_res_cq_entry<D: Driver>(
     // SAFETY: By the requirements of this function.
     let cq = unsafe { Cq::<D>::from_raw(cq) };
     // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
-    to_errno(unsafe { Details::put(msg, |out| D::describe_cq(cq, out)) })
+    to_errno(unsafe { Details::put(msg, |out| <D::Cq>::describe(cq, out)) })
 }

@@ -15,11 +15,11 @@ pub(crate) mod cq;
 mod details;
 mod device;
 mod gate;
-mod iwcm;
+pub(crate) mod iwcm;
 mod link;
 mod mem;
 mod mmap;
-mod mr;
+pub(crate) mod mr;
 mod object;
 mod ops;
 mod page_layout;
@@ -38,24 +38,23 @@ mod wr;
 
 pub(crate) use self::{
     client::Notice,
-    cq::{Cq, CqAttr, CqEvent, Notify},
+    cq::Cq,
     details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, port_cap, Device, DeviceAttr, DeviceConfig,
         Driver, DriverRegistration, NodeType, PortAttr, PortEvent, Protocol,
     },
     gate::InUse,
-    iwcm::{CmEvent, CmId, ConnParam},
     link::{LinkOps, LinkRegistration},
     mem::{Backing, DmaGrant, PageList, SgList},
     mmap::{MmapEntry, RingMem},
-    mr::{access, Mr, MrType, NewMr, UserMrReq},
+    mr::Mr,
     object::ObjId,
     pd::Pd,
-    qp::{Qp, QpAttr, QpCap, QpEvent, QpInfo, QpInitAttr, QpPath, QpState},
+    qp::Qp,
     ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
-    srq::{Srq, SrqAttr, SrqEvent, SrqInitAttr, SrqMask},
+    srq::Srq,
     table::{ObjTable, RcuArc, RcuTable},
     ucontext::Customer,
     udata::Udata,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Memory regions.
+//!
+//! The core does not allocate them. [`mem`](super::mem) has what is behind a region.
 
 use core::{
     cell::UnsafeCell,
@@ -25,6 +27,7 @@ use super::{
     },
     ops::{
         count,
+        missing,
         to_errno,
         Int, //
     },
@@ -43,6 +46,145 @@ use crate::kapi::{
     },
     errno, //
 };
+
+/// The operations of memory regions, which their payload implements. `()` has none of them.
+///
+/// Those that make a region return a [`New`], from which the core's structure is filled in.
+///
+/// # Examples
+///
+/// ```ignore
+/// #[vtable]
+/// impl mr::Operations<MyDriver> for Region {
+///     fn reg_user(
+///         pd: &Pd<MyDriver>,
+///         req: &mr::UserReq,
+///         _udata: Option<&mut Udata<'_>>,
+///     ) -> Result<mr::New<Self>> {
+///         let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
+///         let (region, key) = pd.device().regions.insert(umem)?;
+///         Ok(mr::New {
+///             data: region,
+///             lkey: key,
+///             rkey: key,
+///             iova: req.iova,
+///             len: req.len,
+///         })
+///     }
+///
+///     fn dereg(mr: &Mr<MyDriver>) -> Result {
+///         mr.revoke();
+///         Ok(())
+///     }
+///
+///     // ...
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A program registers memory of its own. May sleep.
+    fn reg_user(pd: &Pd<D>, req: &UserReq, udata: Option<&mut Udata<'_>>) -> Result<New<Self>> {
+        missing()
+    }
+
+    /// A consumer of the kernel wants a region for `max_sg` pages, for fast registration. May
+    /// sleep.
+    fn alloc(pd: &Pd<D>, kind: Type, max_sg: u32) -> Result<New<Self>> {
+        missing()
+    }
+
+    /// A consumer of the kernel wants a region of all memory. `access` is of [`access`]. May sleep.
+    fn get_dma(pd: &Pd<D>, access: u32, grant: DmaGrant) -> Result<New<Self>> {
+        missing()
+    }
+
+    /// Maps a list into a region. Returns how many of its elements were mapped. Any context.
+    fn map_sg(mr: &Mr<D>, sg: SgList<'_>) -> Result<usize> {
+        missing()
+    }
+
+    /// The region goes. If it fails the region stays, or else the payload is dropped. May sleep.
+    fn dereg(mr: &Mr<D>) -> Result {
+        missing()
+    }
+
+    /// Tells about a region what the core does not know. May sleep.
+    fn describe(mr: &Mr<D>, out: &mut Details<'_>) -> Result {
+        missing()
+    }
+}
+
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
+
+/// Access rights of regions, windows and QPs (`enum ib_access_flags`).
+pub(crate) mod access {
+    use crate::kapi::bindings as b;
+
+    /// The region's own side may write to it.
+    pub(crate) const LOCAL_WRITE: u32 = b::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
+    /// A peer may write to it.
+    pub(crate) const REMOTE_WRITE: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+    /// A peer may read it.
+    pub(crate) const REMOTE_READ: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_READ;
+    /// A peer may change it by atomic operations.
+    pub(crate) const REMOTE_ATOMIC: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+    /// Memory windows may be bound to it.
+    pub(crate) const MW_BIND: u32 = b::ib_access_flags_IB_ACCESS_MW_BIND;
+    /// Offsets, not addresses, name the bytes.
+    pub(crate) const ZERO_BASED: u32 = b::ib_access_flags_IB_ZERO_BASED;
+    /// Rights a provider may ignore.
+    pub(crate) const OPTIONAL_RANGE: u32 = 0x3ff0_0000;
+}
+
+/// A region of user memory to be registered.
+#[derive(Clone, Copy)]
+pub(crate) struct UserReq {
+    /// The address of the first byte in the program.
+    pub(crate) start: u64,
+    /// The number of bytes.
+    pub(crate) len: u64,
+    /// The address of the first byte in work requests.
+    pub(crate) iova: u64,
+    /// The requested rights, of [`access`].
+    pub(crate) access: u32,
+}
+
+/// The kind of region that a kernel consumer requests (`enum ib_mr_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    /// Whole pages, except at both ends.
+    MemReg,
+    /// Elements of any length and alignment.
+    SgGaps,
+    /// Any other, by its number.
+    Other(u32),
+}
+
+impl Type {
+    fn from_raw(raw: bindings::ib_mr_type) -> Self {
+        match raw {
+            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => Self::MemReg,
+            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => Self::SgGaps,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// A region that a provider has made for a request.
+pub(crate) struct New<T> {
+    /// The payload.
+    pub(crate) data: T,
+    /// The key for local access.
+    pub(crate) lkey: u32,
+    /// The key for access by peers.
+    pub(crate) rkey: u32,
+    /// The address of the first byte in work requests.
+    pub(crate) iova: u64,
+    /// The number of bytes.
+    pub(crate) len: u64,
+}
 
 /// The part of a region that does not depend on the provider.
 ///
@@ -100,16 +242,8 @@ impl MrBase {
     }
 }
 
-/// A region that a provider has made for a request.
-pub(crate) struct NewMr<T> {
-    pub(crate) data: T,
-    pub(crate) lkey: u32,
-    pub(crate) rkey: u32,
-    pub(crate) iova: u64,
-    pub(crate) len: u64,
-}
-
-/// A memory region with the provider's payload.
+/// A memory region, with the provider's payload [`Driver::Mr`]. It is not counted: the core frees
+/// it once [`Operations::dereg`] has succeeded.
 #[repr(C)]
 pub(crate) struct Mr<D: Driver> {
     base: MrBase,
@@ -120,7 +254,7 @@ pub(crate) struct Mr<D: Driver> {
 // SAFETY: The C structure is only read, or changed by the one call that may do so.
 unsafe impl<D: Driver> Send for Mr<D> {}
 
-// SAFETY: As above; the payload is `Sync` by the bound of `Driver::Mr`.
+// SAFETY: As above; the payload is `Sync` by the bound of `Operations`.
 unsafe impl<D: Driver> Sync for Mr<D> {}
 
 impl<D: Driver> Deref for Mr<D> {
@@ -133,7 +267,7 @@ impl<D: Driver> Deref for Mr<D> {
 
 impl<D: Driver> Mr<D> {
     /// Makes a region with `make`, and gives it to the core.
-    pub(super) fn create(make: impl FnOnce() -> Result<NewMr<D::Mr>>) -> Result<*mut ib_mr> {
+    fn create(make: impl FnOnce() -> Result<New<D::Mr>>) -> Result<*mut ib_mr> {
         let slot = KBox::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let new = make()?;
         let mut ibmr: ib_mr = pin_init::zeroed();
@@ -163,7 +297,7 @@ impl<D: Driver> Mr<D> {
     /// # Safety
     ///
     /// `raw` is from [`Self::create`], and nobody uses it any more.
-    pub(super) unsafe fn destroy(raw: *mut ib_mr) {
+    unsafe fn destroy(raw: *mut ib_mr) {
         // SAFETY: By the requirements of this function.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
@@ -173,49 +307,8 @@ impl<D: Driver> Mr<D> {
         self.base.iova()
     }
 
-    pub(super) fn base(&self) -> &MrBase {
+    fn base(&self) -> &MrBase {
         &self.base
-    }
-}
-
-/// Access rights of regions, windows and QPs.
-pub(crate) mod access {
-    use crate::kapi::bindings as b;
-
-    pub(crate) const LOCAL_WRITE: u32 = b::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
-    pub(crate) const REMOTE_WRITE: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-    pub(crate) const REMOTE_READ: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_READ;
-    pub(crate) const REMOTE_ATOMIC: u32 = b::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
-    pub(crate) const MW_BIND: u32 = b::ib_access_flags_IB_ACCESS_MW_BIND;
-    pub(crate) const ZERO_BASED: u32 = b::ib_access_flags_IB_ZERO_BASED;
-    /// Rights a provider may ignore.
-    pub(crate) const OPTIONAL_RANGE: u32 = 0x3ff0_0000;
-}
-
-/// A region of user memory to be registered.
-#[derive(Clone, Copy)]
-pub(crate) struct UserMrReq {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) iova: u64,
-    pub(crate) access: u32,
-}
-
-/// The kind of region that a kernel consumer requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MrType {
-    MemReg,
-    SgGaps,
-    Other(u32),
-}
-
-impl MrType {
-    pub(super) fn from_raw(raw: bindings::ib_mr_type) -> Self {
-        match raw {
-            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => Self::MemReg,
-            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => Self::SgGaps,
-            other => Self::Other(other),
-        }
     }
 }
 
@@ -242,13 +335,15 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
     let pd = unsafe { Pd::<D>::from_raw(pd) };
     // SAFETY: By *verb*: null, or of the verb that this call executes.
     let mut udata = unsafe { Udata::from_raw(udata) };
-    let req = UserMrReq {
+    let req = UserReq {
         start,
         len,
         iova,
         access: access as u32,
     };
-    mr_ptr(Mr::<D>::create(|| D::reg_user_mr(pd, &req, udata.as_mut())))
+    mr_ptr(Mr::<D>::create(|| {
+        <D::Mr>::reg_user(pd, &req, udata.as_mut())
+    }))
 }
 
 /// # Safety
@@ -262,7 +357,7 @@ pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
     mr_ptr(Mr::<D>::create(|| {
-        D::alloc_mr(pd, MrType::from_raw(kind), max_sg)
+        <D::Mr>::alloc(pd, Type::from_raw(kind), max_sg)
     }))
 }
 
@@ -278,7 +373,7 @@ pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: In
     mr_ptr(Mr::<D>::create(|| {
         // SAFETY: The PD, and thus the caller, is not a user's.
         let grant = unsafe { DmaGrant::new() };
-        D::get_dma_mr(pd, access as u32, grant)
+        <D::Mr>::get_dma(pd, access as u32, grant)
     }))
 }
 
@@ -296,7 +391,7 @@ pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
     // SAFETY: By *valid*: the list and `offset` are those of this call. The consumer keeps the
     // memory that it maps, see `ib_map_mr_sg()`.
     let sg = unsafe { SgList::from_raw(mr.base(), sg, nents, offset) };
-    D::map_mr_sg(mr, sg).map_or_else(Error::to_errno, count)
+    <D::Mr>::map_sg(mr, sg).map_or_else(Error::to_errno, count)
 }
 
 /// # Safety
@@ -305,7 +400,7 @@ pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
 pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut ib_udata) -> Int {
     // SAFETY: By the requirements of this function.
     let this = unsafe { Mr::<D>::from_raw(mr) };
-    to_errno(D::dereg_mr(this).inspect(|()| {
+    to_errno(<D::Mr>::dereg(this).inspect(|()| {
         // SAFETY: The core does not use it any more if this succeeds.
         unsafe { Mr::<D>::destroy(mr) };
     }))
@@ -321,5 +416,5 @@ pub(super) unsafe extern "C" fn fill_res_mr_entry<D: Driver>(
     // SAFETY: By the requirements of this function.
     let mr = unsafe { Mr::<D>::from_raw(mr) };
     // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
-    to_errno(unsafe { Details::put(msg, |out| D::describe_mr(mr, out)) })
+    to_errno(unsafe { Details::put(msg, |out| <D::Mr>::describe(mr, out)) })
 }

@@ -266,7 +266,7 @@ type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 /// ```ignore
 /// fn create<'a>(
 ///     new: cq::New<'a, MyDriver>,
-///     attr: &CqAttr,
+///     attr: &cq::Attr,
 ///     udata: Option<&mut Udata<'_>>,
 /// ) -> Result<cq::Live<'a, MyDriver>> {
 ///     let ring = Ring::new(attr.cqe)?;

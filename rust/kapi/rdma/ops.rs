@@ -16,25 +16,47 @@
 use core::marker::PhantomData;
 
 use kernel::{
+    error::VTABLE_DEFAULT_ERROR,
     ffi,
     prelude::*, //
 };
 
 use super::{
-    cq,
+    cq::{
+        self,
+        Operations as _, //
+    },
     device::{
         callbacks as device,
         counter,
         Driver,
         Protocol, //
     },
-    iwcm,
+    iwcm::{
+        self,
+        Provider as _, //
+    },
     mmap,
-    mr,
-    pd,
-    qp,
-    srq,
-    ucontext, //
+    mr::{
+        self,
+        Operations as _, //
+    },
+    pd::{
+        self,
+        Operations as _, //
+    },
+    qp::{
+        self,
+        Operations as _, //
+    },
+    srq::{
+        self,
+        Operations as _, //
+    },
+    ucontext::{
+        self,
+        Operations as _, //
+    }, //
 };
 use crate::kapi::bindings::{
     ib_device_ops,
@@ -43,6 +65,11 @@ use crate::kapi::bindings::{
 
 /// What something borrowed from the core for a call of `D` is marked with.
 pub(super) type Borrowed<'a, T, D> = PhantomData<(&'a T, fn() -> D)>;
+
+/// An operation that the provider does not have: the core never gets its callback.
+pub(super) fn missing<T>() -> T {
+    build_error!(VTABLE_DEFAULT_ERROR)
+}
 
 /// A callback, if the provider has the operation.
 macro_rules! op {
@@ -55,6 +82,7 @@ macro_rules! op {
     };
 }
 
+/// The table of a provider.
 pub(super) struct Table<D: Driver>(PhantomData<D>);
 
 impl<D: Driver> Table<D> {
@@ -63,13 +91,13 @@ impl<D: Driver> Table<D> {
     const HAS_IW: bool = {
         let iwarp = matches!(D::PROTOCOL, Protocol::Iwarp);
         assert!(
-            D::HAS_IW_ACCEPT == iwarp
-                && D::HAS_IW_CONNECT == iwarp
-                && D::HAS_IW_CREATE_LISTEN == iwarp
-                && D::HAS_IW_DESTROY_LISTEN == iwarp
-                && D::HAS_IW_GET_QP == iwarp
-                && D::HAS_IW_REJECT == iwarp,
-            "a provider of iWARP, and no other, has all operations `iw_*`"
+            <D::Iwcm>::HAS_ACCEPT == iwarp
+                && <D::Iwcm>::HAS_CONNECT == iwarp
+                && <D::Iwcm>::HAS_CREATE_LISTEN == iwarp
+                && <D::Iwcm>::HAS_DESTROY_LISTEN == iwarp
+                && <D::Iwcm>::HAS_GET_QP == iwarp
+                && <D::Iwcm>::HAS_REJECT == iwarp,
+            "a provider of iWARP, and no other, has all operations of `iwcm`"
         );
         iwarp
     };
@@ -80,31 +108,34 @@ impl<D: Driver> Table<D> {
         uverbs_abi_ver: D::ABI_VERSION,
 
         alloc_hw_port_stats: op!(!D::COUNTERS.is_empty(), device::alloc_hw_port_stats::<D>),
-        alloc_mr: op!(D::HAS_ALLOC_MR, mr::alloc_mr::<D>),
-        alloc_pd: op!(D::HAS_ALLOC_PD, pd::alloc_pd::<D>),
-        alloc_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::alloc_ucontext::<D>),
+        alloc_mr: op!(<D::Mr>::HAS_ALLOC, mr::alloc_mr::<D>),
+        alloc_pd: op!(<D::Pd>::HAS_ALLOC, pd::alloc_pd::<D>),
+        alloc_ucontext: op!(<D::Ucontext>::HAS_ALLOC, ucontext::alloc_ucontext::<D>),
         counter_alloc_stats: op!(D::HAS_BIND_COUNTER, counter::counter_alloc_stats::<D>),
         counter_bind_qp: op!(D::HAS_BIND_COUNTER, counter::counter_bind_qp::<D>),
         counter_dealloc: op!(D::HAS_BIND_COUNTER, counter::counter_dealloc::<D>),
         counter_init: op!(D::HAS_BIND_COUNTER, counter::counter_init),
         counter_unbind_qp: op!(D::HAS_BIND_COUNTER, counter::counter_unbind_qp::<D>),
         counter_update_stats: op!(D::HAS_BIND_COUNTER, counter::counter_update_stats::<D>),
-        create_cq: op!(D::HAS_CREATE_CQ, cq::create_cq::<D>),
-        create_qp: op!(D::HAS_CREATE_QP, qp::create_qp::<D>),
-        create_srq: op!(D::HAS_CREATE_SRQ, srq::create_srq::<D>),
+        create_cq: op!(<D::Cq>::HAS_CREATE, cq::create_cq::<D>),
+        create_qp: op!(<D::Qp>::HAS_CREATE, qp::create_qp::<D>),
+        create_srq: op!(<D::Srq>::HAS_CREATE, srq::create_srq::<D>),
         dealloc_driver: Some(device::dealloc::<D>),
-        dealloc_pd: op!(D::HAS_ALLOC_PD, pd::dealloc_pd::<D>),
-        dealloc_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::dealloc_ucontext::<D>),
-        dereg_mr: op!(D::HAS_DEREG_MR, mr::dereg_mr::<D>),
-        destroy_cq: op!(D::HAS_CREATE_CQ, cq::destroy_cq::<D>),
-        destroy_qp: op!(D::HAS_CREATE_QP, qp::destroy_qp::<D>),
-        destroy_srq: op!(D::HAS_CREATE_SRQ, srq::destroy_srq::<D>),
-        disassociate_ucontext: op!(D::HAS_ALLOC_UCONTEXT, ucontext::disassociate_ucontext::<D>),
-        fill_res_cq_entry: op!(D::HAS_DESCRIBE_CQ, cq::fill_res_cq_entry::<D>),
-        fill_res_mr_entry: op!(D::HAS_DESCRIBE_MR, mr::fill_res_mr_entry::<D>),
-        fill_res_qp_entry: op!(D::HAS_DESCRIBE_QP, qp::fill_res_qp_entry::<D>),
+        dealloc_pd: op!(<D::Pd>::HAS_ALLOC, pd::dealloc_pd::<D>),
+        dealloc_ucontext: op!(<D::Ucontext>::HAS_ALLOC, ucontext::dealloc_ucontext::<D>),
+        dereg_mr: op!(<D::Mr>::HAS_DEREG, mr::dereg_mr::<D>),
+        destroy_cq: op!(<D::Cq>::HAS_CREATE, cq::destroy_cq::<D>),
+        destroy_qp: op!(<D::Qp>::HAS_CREATE, qp::destroy_qp::<D>),
+        destroy_srq: op!(<D::Srq>::HAS_CREATE, srq::destroy_srq::<D>),
+        disassociate_ucontext: op!(
+            <D::Ucontext>::HAS_ALLOC,
+            ucontext::disassociate_ucontext::<D>
+        ),
+        fill_res_cq_entry: op!(<D::Cq>::HAS_DESCRIBE, cq::fill_res_cq_entry::<D>),
+        fill_res_mr_entry: op!(<D::Mr>::HAS_DESCRIBE, mr::fill_res_mr_entry::<D>),
+        fill_res_qp_entry: op!(<D::Qp>::HAS_DESCRIBE, qp::fill_res_qp_entry::<D>),
         get_dev_fw_str: op!(D::HAS_FW_VERSION, device::get_dev_fw_str::<D>),
-        get_dma_mr: op!(D::HAS_GET_DMA_MR, mr::get_dma_mr::<D>),
+        get_dma_mr: op!(<D::Mr>::HAS_GET_DMA, mr::get_dma_mr::<D>),
         get_hw_stats: op!(!D::COUNTERS.is_empty(), device::get_hw_stats::<D>),
         get_port_immutable: Some(device::get_port_immutable::<D>),
         iw_accept: op!(Self::HAS_IW, iwcm::iw_accept::<D>),
@@ -115,22 +146,22 @@ impl<D: Driver> Table<D> {
         iw_get_qp: op!(Self::HAS_IW, iwcm::iw_get_qp::<D>),
         iw_reject: op!(Self::HAS_IW, iwcm::iw_reject::<D>),
         iw_rem_ref: op!(Self::HAS_IW, iwcm::iw_rem_ref::<D>),
-        map_mr_sg: op!(D::HAS_MAP_MR_SG, mr::map_mr_sg::<D>),
+        map_mr_sg: op!(<D::Mr>::HAS_MAP_SG, mr::map_mr_sg::<D>),
         mmap: Some(mmap::mmap_callback),
         mmap_free: Some(mmap::mmap_free_callback),
-        modify_qp: op!(D::HAS_MODIFY_QP, qp::modify_qp::<D>),
-        modify_srq: op!(D::HAS_MODIFY_SRQ, srq::modify_srq::<D>),
-        poll_cq: op!(D::HAS_POLL_CQ, cq::poll_cq::<D>),
-        post_recv: op!(D::HAS_POST_RECV, qp::post_recv::<D>),
-        post_send: op!(D::HAS_POST_SEND, qp::post_send::<D>),
-        post_srq_recv: op!(D::HAS_POST_SRQ_RECV, srq::post_srq_recv::<D>),
+        modify_qp: op!(<D::Qp>::HAS_MODIFY, qp::modify_qp::<D>),
+        modify_srq: op!(<D::Srq>::HAS_MODIFY, srq::modify_srq::<D>),
+        poll_cq: op!(<D::Cq>::HAS_POLL, cq::poll_cq::<D>),
+        post_recv: op!(<D::Qp>::HAS_POST_RECV, qp::post_recv::<D>),
+        post_send: op!(<D::Qp>::HAS_POST_SEND, qp::post_send::<D>),
+        post_srq_recv: op!(<D::Srq>::HAS_POST_RECV, srq::post_srq_recv::<D>),
         query_device: Some(device::query_device::<D>),
         query_gid: op!(D::HAS_QUERY_GID, device::query_gid::<D>),
         query_port: Some(device::query_port::<D>),
-        query_qp: op!(D::HAS_QUERY_QP, qp::query_qp::<D>),
-        query_srq: op!(D::HAS_QUERY_SRQ, srq::query_srq::<D>),
-        reg_user_mr: op!(D::HAS_REG_USER_MR, mr::reg_user_mr::<D>),
-        req_notify_cq: op!(D::HAS_REQ_NOTIFY_CQ, cq::req_notify_cq::<D>),
+        query_qp: op!(<D::Qp>::HAS_QUERY, qp::query_qp::<D>),
+        query_srq: op!(<D::Srq>::HAS_QUERY, srq::query_srq::<D>),
+        reg_user_mr: op!(<D::Mr>::HAS_REG_USER, mr::reg_user_mr::<D>),
+        req_notify_cq: op!(<D::Cq>::HAS_REQ_NOTIFY, cq::req_notify_cq::<D>),
 
         size_ib_cq: cq::Cq::<D>::SIZE,
         size_ib_pd: pd::Pd::<D>::SIZE,

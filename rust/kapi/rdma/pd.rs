@@ -2,6 +2,8 @@
 
 //! Protection domains.
 
+use kernel::prelude::*;
+
 use super::{
     device::Driver,
     object::{
@@ -10,24 +12,49 @@ use super::{
         Object, //
     },
     ops::{
+        missing,
         to_errno,
         Int, //
     },
-    ucontext::Customer, //
+    ucontext::Customer,
+    udata::Udata, //
 };
 use crate::kapi::bindings::{
     ib_pd,
     ib_udata, //
 };
 
-/// A protection domain.
+/// A protection domain, with the provider's payload [`Driver::Pd`]. Regions, SRQs and QPs are made
+/// in one, and a QP only reaches regions of its own.
 pub(crate) type Pd<D> = Object<D, ib_pd>;
 /// A protection domain under construction.
 pub(crate) type New<'a, D> = object::New<'a, D, ib_pd>;
-/// A protection domain that is complete, as `alloc_pd` returns it.
+/// A protection domain that is complete, as [`Operations::alloc`] returns it.
 pub(crate) type Live<'a, D> = object::Live<'a, D, ib_pd>;
 
 impl_base!(ib_pd => Pd);
+
+/// The operations of protection domains, which their payload implements. `()` has none of them.
+///
+/// All of them may sleep.
+///
+/// # Examples
+///
+/// `rust/samples/rdma_null.rs` has protection domains, and counts them.
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A consumer wants a protection domain. `udata` is there if the consumer is a program.
+    fn alloc<'a>(new: New<'a, D>, udata: Option<&mut Udata<'_>>) -> Result<Live<'a, D>> {
+        missing()
+    }
+
+    /// The protection domain goes; nothing is in it any more.
+    fn dealloc(pd: &Pd<D>) {}
+}
+
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
 
 /// # Safety
 ///
@@ -36,7 +63,9 @@ pub(super) unsafe extern "C" fn alloc_pd<D: Driver>(pd: *mut ib_pd, udata: *mut 
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
     // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
-    to_errno(unsafe { Object::create(pd, udata, customer, |new, udata| D::alloc_pd(new, udata)) })
+    to_errno(unsafe {
+        Object::create(pd, udata, customer, |new, udata| <D::Pd>::alloc(new, udata))
+    })
 }
 
 /// # Safety
@@ -47,6 +76,6 @@ pub(super) unsafe extern "C" fn dealloc_pd<D: Driver>(
     _udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    unsafe { Object::destroy(pd, D::dealloc_pd) };
+    unsafe { Object::destroy(pd, <D::Pd>::dealloc) };
     0
 }

@@ -2,6 +2,8 @@
 
 //! Shared receive queues.
 
+use kernel::prelude::*;
+
 use super::{
     device::Driver,
     object::{
@@ -10,11 +12,13 @@ use super::{
         Object, //
     },
     ops::{
+        missing,
         to_errno,
         Int, //
     },
     pd::Pd,
     ucontext::Customer,
+    udata::Udata,
     wr::RecvWrs, //
 };
 use crate::kapi::bindings::{
@@ -26,33 +30,91 @@ use crate::kapi::bindings::{
     ib_udata, //
 };
 
-/// A shared receive queue.
+/// A shared receive queue, with the provider's payload [`Driver::Srq`].
 pub(crate) type Srq<D> = Object<D, ib_srq>;
 /// A shared receive queue under construction.
 pub(crate) type New<'a, D> = object::New<'a, D, ib_srq>;
-/// A shared receive queue that is complete, as `create_srq` returns it.
+/// A shared receive queue that is complete, as [`Operations::create`] returns it.
 pub(crate) type Live<'a, D> = object::Live<'a, D, ib_srq>;
 
 impl_base!(ib_srq => Srq);
 
-/// The requested attributes of an SRQ.
-#[derive(Clone, Copy)]
-pub(crate) struct SrqInitAttr {
-    /// Whether it is of the basic type, the only one of iWARP.
-    pub(crate) basic: bool,
-    pub(crate) attr: SrqAttr,
+/// The operations of shared receive queues, which their payload implements. `()` has none of them.
+///
+/// # Examples
+///
+/// ```ignore
+/// #[vtable]
+/// impl srq::Operations<MyDriver> for Srq {
+///     fn query(srq: &Srq<MyDriver>) -> Result<srq::Attr> {
+///         Ok(srq::Attr {
+///             max_wr: srq.size,
+///             max_sge: srq.max_sge,
+///             limit: srq.queue.lock().limit,
+///         })
+///     }
+///
+///     // ...
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A consumer wants a shared receive queue. `udata` is there if the consumer is a program. May
+    /// sleep.
+    fn create<'a>(
+        new: New<'a, D>,
+        attr: &InitAttr,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<Live<'a, D>> {
+        missing()
+    }
+
+    /// Changes what `mask` names. May sleep.
+    fn modify(srq: &Srq<D>, attr: &Attr, mask: Mask) -> Result {
+        missing()
+    }
+
+    /// The attributes of a shared receive queue. May sleep.
+    fn query(srq: &Srq<D>) -> Result<Attr> {
+        missing()
+    }
+
+    /// The shared receive queue goes; no QP uses it any more. May sleep.
+    fn destroy(srq: &Srq<D>) {}
+
+    /// Posts to a shared receive queue. If it fails, the consumer gets the request that
+    /// [`RecvWrs::next`] returned last; those before it are posted. Any context.
+    fn post_recv(srq: &Srq<D>, wrs: &mut RecvWrs<'_>) -> Result {
+        missing()
+    }
 }
 
-/// The attributes of an SRQ.
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
+
+/// The requested attributes of an SRQ (`struct ib_srq_init_attr`).
+#[derive(Clone, Copy)]
+pub(crate) struct InitAttr {
+    /// Whether it is of the basic type, the only one of iWARP.
+    pub(crate) basic: bool,
+    /// The requested sizes and the limit.
+    pub(crate) attr: Attr,
+}
+
+/// The attributes of an SRQ (`struct ib_srq_attr`).
 #[derive(Clone, Copy, Default)]
-pub(crate) struct SrqAttr {
+pub(crate) struct Attr {
+    /// The number of work requests that it has room for.
     pub(crate) max_wr: u32,
+    /// The number of elements that a work request may have.
     pub(crate) max_sge: u32,
+    /// Fewer requests than this raise [`Event::LimitReached`], once; 0: none do.
     pub(crate) limit: u32,
 }
 
-impl SrqAttr {
-    pub(super) fn new(raw: &ib_srq_attr) -> Self {
+impl Attr {
+    fn new(raw: &ib_srq_attr) -> Self {
         Self {
             max_wr: raw.max_wr,
             max_sge: raw.max_sge,
@@ -60,23 +122,26 @@ impl SrqAttr {
         }
     }
 
-    pub(super) fn fill(&self, out: &mut ib_srq_attr) {
+    fn fill(&self, out: &mut ib_srq_attr) {
         out.max_wr = self.max_wr;
         out.max_sge = self.max_sge;
         out.srq_limit = self.limit;
     }
 }
 
-/// The requested changes to an SRQ.
+/// The requested changes to an SRQ (`enum ib_srq_attr_mask`).
 #[derive(Clone, Copy)]
-pub(crate) struct SrqMask {
+pub(crate) struct Mask {
+    /// Change [`Attr::max_wr`].
     pub(crate) max_wr: bool,
+    /// Change [`Attr::limit`].
     pub(crate) limit: bool,
 }
 
 /// An asynchronous event of an SRQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SrqEvent {
+pub(crate) enum Event {
+    /// The queue runs low (`IB_EVENT_SRQ_LIMIT_REACHED`).
     LimitReached,
 }
 
@@ -92,14 +157,14 @@ impl<'a, D: Driver> New<'a, D> {
 
 impl<D: Driver> Srq<D> {
     /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: SrqEvent) {
+    pub(crate) fn event(&self, event: Event) {
         if self.is_destroying() {
             return;
         }
         let srq = self.as_raw();
         let mut ev: bindings::ib_event = pin_init::zeroed();
         ev.event = match event {
-            SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+            Event::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
         };
         // SAFETY: The structure is initialised.
         ev.device = unsafe { (*srq).device };
@@ -124,16 +189,16 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
 ) -> Int {
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
-    let attr = SrqInitAttr {
+    let attr = InitAttr {
         basic: attr.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
-        attr: SrqAttr::new(&attr.attr),
+        attr: Attr::new(&attr.attr),
     };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
     // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
     to_errno(unsafe {
         Object::create(srq, udata, customer, |new, udata| {
-            D::create_srq(new, &attr, udata)
+            <D::Srq>::create(new, &attr, udata)
         })
     })
 }
@@ -150,12 +215,12 @@ pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
-    let attr = SrqAttr::new(unsafe { &*attr });
-    let mask = SrqMask {
+    let attr = Attr::new(unsafe { &*attr });
+    let mask = Mask {
         max_wr: mask & bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR != 0,
         limit: mask & bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0,
     };
-    to_errno(D::modify_srq(srq, &attr, mask))
+    to_errno(<D::Srq>::modify(srq, &attr, mask))
 }
 
 /// # Safety
@@ -169,7 +234,7 @@ pub(super) unsafe extern "C" fn query_srq<D: Driver>(
     let srq = unsafe { Srq::<D>::from_raw(srq) };
     // SAFETY: By *valid*: only this call writes to `attr`.
     let out = unsafe { &mut *attr };
-    to_errno(D::query_srq(srq).map(|attr| attr.fill(out)))
+    to_errno(<D::Srq>::query(srq).map(|attr| attr.fill(out)))
 }
 
 /// # Safety
@@ -180,7 +245,7 @@ pub(super) unsafe extern "C" fn destroy_srq<D: Driver>(
     _udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    unsafe { Object::destroy(srq, D::destroy_srq) };
+    unsafe { Object::destroy(srq, <D::Srq>::destroy) };
     0
 }
 
@@ -196,7 +261,7 @@ pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
     let srq = unsafe { Srq::<D>::from_raw(srq) };
     // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
-    to_errno(D::post_srq_recv(srq, &mut wrs).inspect_err(|_| {
+    to_errno(<D::Srq>::post_recv(srq, &mut wrs).inspect_err(|_| {
         // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User contexts.
+//! User contexts: the use of a device by a program.
 
 use kernel::prelude::*;
 
@@ -13,9 +13,11 @@ use super::{
         Object, //
     },
     ops::{
+        missing,
         to_errno,
         Int, //
     },
+    udata::Udata, //
 };
 use crate::kapi::bindings::{
     self,
@@ -23,14 +25,55 @@ use crate::kapi::bindings::{
     ib_udata, //
 };
 
-/// A user context.
+/// A user context, with the provider's payload [`Driver::Ucontext`].
 pub(crate) type Ucontext<D> = Object<D, ib_ucontext>;
 /// A user context under construction.
 pub(crate) type New<'a, D> = object::New<'a, D, ib_ucontext>;
-/// A user context that is complete, as `alloc_ucontext` returns it.
+/// A user context that is complete, as [`Operations::alloc`] returns it.
 pub(crate) type Live<'a, D> = object::Live<'a, D, ib_ucontext>;
 
 impl_base!(ib_ucontext => Ucontext);
+
+/// The operations of user contexts, which their payload implements. `()` has none of them.
+///
+/// All of them may sleep.
+///
+/// # Examples
+///
+/// ```ignore
+/// struct Context;
+///
+/// #[vtable]
+/// impl ucontext::Operations<MyDriver> for Context {
+///     fn alloc<'a>(
+///         new: ucontext::New<'a, MyDriver>,
+///         udata: &mut Udata<'_>,
+///     ) -> Result<ucontext::Live<'a, MyDriver>> {
+///         let ctx = new.init(Self)?;
+///         udata.respond_full(&AllocResponse { version: 1 })?;
+///         Ok(ctx)
+///     }
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A program opens the device. A device that programs use needs this operation.
+    ///
+    /// On success the program has the answer that was written to `udata`.
+    fn alloc<'a>(new: New<'a, D>, udata: &mut Udata<'_>) -> Result<Live<'a, D>> {
+        missing()
+    }
+
+    /// The program has closed the device, or has ended. All that was made in the context is gone.
+    fn dealloc(ctx: &Ucontext<D>) {}
+
+    /// The device goes away while a program has the context open. `dealloc` follows.
+    fn disassociate(ctx: &Ucontext<D>) {}
+}
+
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
 
 /// The user for whom an object is being made. It exists only during the creation.
 pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
@@ -82,7 +125,7 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
     // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
     to_errno(unsafe {
         Object::create(ctx, udata, None, |new, udata| {
-            D::alloc_ucontext(new, udata.ok_or(EINVAL)?)
+            <D::Ucontext>::alloc(new, udata.ok_or(EINVAL)?)
         })
     })
 }
@@ -92,7 +135,7 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
 /// As `ops` says.
 pub(super) unsafe extern "C" fn dealloc_ucontext<D: Driver>(ctx: *mut ib_ucontext) {
     // SAFETY: By the requirements of this function.
-    unsafe { Object::destroy(ctx, D::dealloc_ucontext) };
+    unsafe { Object::destroy(ctx, <D::Ucontext>::dealloc) };
 }
 
 /// # Safety
@@ -100,5 +143,5 @@ pub(super) unsafe extern "C" fn dealloc_ucontext<D: Driver>(ctx: *mut ib_ucontex
 /// As `ops` says.
 pub(super) unsafe extern "C" fn disassociate_ucontext<D: Driver>(ctx: *mut ib_ucontext) {
     // SAFETY: By the requirements of this function.
-    D::disassociate_ucontext(unsafe { Ucontext::from_raw(ctx) });
+    <D::Ucontext>::disassociate(unsafe { Ucontext::from_raw(ctx) });
 }

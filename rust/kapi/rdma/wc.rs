@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use super::{
     device::Driver,
     ops::Borrowed,
-    qp::QpTag, //
+    qp, //
 };
 use crate::kapi::bindings::{
     self,
@@ -78,7 +78,7 @@ pub(crate) struct Wc {
     pub(crate) status: WcStatus,
     pub(crate) opcode: WcOpcode,
     pub(crate) byte_len: u32,
-    pub(crate) qp: QpTag,
+    pub(crate) qp: qp::Tag,
     /// The STag that the peer invalidated.
     pub(crate) inval_rkey: Option<u32>,
 }

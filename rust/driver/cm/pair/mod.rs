@@ -38,7 +38,7 @@ use crate::kapi::{
     context,
     errno,
     net::SockAddr,
-    rdma::QpPath,
+    rdma::qp,
     sync::SpinLockIrq,
     wq, //
 };
@@ -154,7 +154,7 @@ fn depth(asked: Option<u8>) -> u16 {
 }
 
 /// 4.096 us times 2 to the power of `timeout`, for the first try and for every retry.
-fn patience(path: &QpPath) -> Option<Jiffies> {
+fn patience(path: &qp::Path) -> Option<Jiffies> {
     let exponent = path.timeout.unwrap_or(0) & 31;
     if exponent == 0 {
         return None;
@@ -167,7 +167,7 @@ fn patience(path: &QpPath) -> Option<Jiffies> {
 
 impl Pair {
     /// The wait of `qp` for the peer that `path` names. [`Self::begin`] starts it.
-    pub(crate) fn new(qp: &QpObj, path: &QpPath) -> Result<Arc<Self>> {
+    pub(crate) fn new(qp: &QpObj, path: &qp::Path) -> Result<Arc<Self>> {
         let av = path.av.ok_or(EINVAL)?;
         let qpn = qp.qp_num();
         let peer_qpn = path.dest_qpn.ok_or(EINVAL)?;
@@ -223,7 +223,7 @@ impl Pair {
     }
 
     /// RTS: work requests may be posted.
-    pub(crate) fn rts(self: &Arc<Self>, path: &QpPath) {
+    pub(crate) fn rts(self: &Arc<Self>, path: &qp::Path) {
         let mut wait = self.wait.lock();
         wait.hello.sq_psn = path.sq_psn;
         wait.ord = depth(path.max_rd_atomic);
@@ -383,7 +383,7 @@ impl Pair {
 
 impl QpObj {
     /// RTR with an address vector.
-    pub(crate) fn expect_peer(&self, path: &QpPath) -> Result<Arc<Pair>> {
+    pub(crate) fn expect_peer(&self, path: &qp::Path) -> Result<Arc<Pair>> {
         if !self.dev.params.lock().pairs {
             return Err(errno::eopnotsupp());
         }

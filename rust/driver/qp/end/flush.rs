@@ -17,7 +17,7 @@ use crate::{
         stats::Counter,
         QpObj, //
     },
-    kapi::rdma::QpEvent, //
+    kapi::rdma::qp, //
 };
 use iwarp::{
     qp::flush,
@@ -53,7 +53,7 @@ impl QpObj {
     /// Called after [`Self::enter_error`]. Sleeps.
     pub(crate) fn flushed(&self) {
         if self.rq.is_srq() && !self.stream.last_wqe.xchg(true, Relaxed) {
-            self.event(QpEvent::LastWqeReached);
+            self.event(qp::Event::LastWqeReached);
         }
         self.start_reaper();
     }

@@ -9,7 +9,7 @@ use crate::{
         stats::Counter,
         QpObj, //
     },
-    kapi::rdma::QpEvent,
+    kapi::rdma::qp,
     trace, //
 };
 use iwarp::{
@@ -93,9 +93,9 @@ impl QpObj {
         let _ = self.step(step);
         match event {
             Event::None => {}
-            Event::Fatal => self.event(QpEvent::Fatal),
-            Event::ReqErr => self.event(QpEvent::ReqErr),
-            Event::AccessErr => self.event(QpEvent::AccessErr),
+            Event::Fatal => self.event(qp::Event::Fatal),
+            Event::ReqErr => self.event(qp::Event::ReqErr),
+            Event::AccessErr => self.event(qp::Event::AccessErr),
         }
         let link = self.link.lock().clone();
         if let Some(ep) = link {

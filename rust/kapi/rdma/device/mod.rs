@@ -29,6 +29,7 @@ use kernel::{
 
 use super::{
     ops,
+    qp::Operations as _,
     setting::Files, //
 };
 use crate::kapi::{
@@ -64,7 +65,7 @@ pub(super) const PORT: u32 = 1;
 ///     node_desc: c"My RDMA device",
 ///     num_comp_vectors: 1,
 /// };
-/// let data = try_pin_init!(Data { room: Atomic::new(16) }? Error);
+/// let data = pin_init!(Data { room: Atomic::new(16) });
 /// Device::<MyDriver>::new(module, &cfg, data)?.register(c"mine%d")?;
 /// ```
 ///
@@ -148,11 +149,14 @@ pub(crate) enum PortEvent {
 impl<D: Driver> Device<D> {
     /// Allocates a device. May sleep.
     #[expect(clippy::new_ret_no_self, reason = "it is owned until it is registered")]
-    pub(crate) fn new(
+    pub(crate) fn new<E>(
         module: &'static ThisModule,
         cfg: &DeviceConfig<'_>,
-        data: impl PinInit<D::Data, Error>,
-    ) -> Result<NewDevice<D>> {
+        data: impl PinInit<D::Data, E>,
+    ) -> Result<NewDevice<D>>
+    where
+        Error: From<E>,
+    {
         const { assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN) };
         // Drivers without a number of their own have this one, so unregistering by it would take
         // their devices, too.
@@ -206,7 +210,7 @@ impl<D: Driver> Device<D> {
         }
         dev.phys_port_cnt = PORT;
         dev.num_comp_vectors = i32::try_from(cfg.num_comp_vectors).unwrap_or(1);
-        if D::HAS_POST_SEND {
+        if <D::Qp>::HAS_POST_SEND {
             // The doorbell of a mapped send queue.
             dev.uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
         }

@@ -197,9 +197,11 @@ fn fill(
     Ok(())
 }
 
-/// An event of a connection.
+/// An event of a connection (`struct iw_cm_event`).
+///
+/// `ird` and `ord` are the numbers of Reads that the peer and this side may have outstanding.
 pub(crate) enum CmEvent<'a> {
-    /// To the identifier of the listener.
+    /// To the identifier of the listener: a peer wants to connect.
     ConnectRequest {
         /// Comes back with the answer. It is a number and not a reference, because the core drops a
         /// request silently if the listener is destroyed first, or for lack of memory.
@@ -210,6 +212,7 @@ pub(crate) enum CmEvent<'a> {
         ord: u8,
         pdata: &'a [u8],
     },
+    /// To the identifier that connects: the outcome, and the peer's answer.
     ConnectReply {
         status: Result,
         local: SockAddr,
@@ -218,11 +221,8 @@ pub(crate) enum CmEvent<'a> {
         ord: u8,
         pdata: &'a [u8],
     },
-    Established {
-        ird: u8,
-        ord: u8,
-    },
-    Close {
-        status: Result,
-    },
+    /// To the identifier that accepts, from within `accept`.
+    Established { ird: u8, ord: u8 },
+    /// The connection has ended. To either side, after a success.
+    Close { status: Result },
 }

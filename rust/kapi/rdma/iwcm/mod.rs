@@ -28,6 +28,7 @@ use super::{
         Driver, //
     },
     ops::{
+        missing,
         to_errno,
         Int, //
     },
@@ -45,11 +46,83 @@ pub(crate) use self::id::{
     CmId, //
 };
 
-/// The parameters of a connection to be made.
+/// The operations of connections (`iw_*` of `struct ib_device_ops`).
+///
+/// They come all or none: a provider of [`Protocol::Iwarp`](super::Protocol::Iwarp) has all of
+/// them, and no other has any. The compiler sees to that. `()` has none of them.
+///
+/// An operation may sleep unless its description says that any context calls it. The core calls one
+/// at a time for an identifier.
+///
+/// # Examples
+///
+/// ```ignore
+/// #[vtable]
+/// impl iwcm::Provider<MyDriver> for MyDriver {
+///     type Listener = Listener;
+///
+///     fn connect(dev: &Device<Self>, id: CmId<Self>, param: &ConnParam<'_>) -> Result {
+///         let qp = dev.qps.get(param.qpn).ok_or(EINVAL)?;
+///         // A work item reports `CmEvent::ConnectReply` later.
+///         Connection::start(qp, id, param.pdata)
+///     }
+///
+///     // ...
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Provider<D: Driver> {
+    /// A socket that listens for connections.
+    type Listener: Send + Sync + 'static;
+
+    /// The queue pair with that number. Any context.
+    fn get_qp(dev: &Device<D>, qpn: u32) -> Option<ARef<Qp<D>>> {
+        missing()
+    }
+
+    /// Connects a queue pair. Success means that [`CmEvent::ConnectReply`] will tell how it went.
+    fn connect(dev: &Device<D>, id: CmId<D>, param: &ConnParam<'_>) -> Result {
+        missing()
+    }
+
+    /// Accepts a connect request; `number` is the one of the request. When it returns it has raised
+    /// [`CmEvent::Established`], or failed and raised nothing.
+    fn accept(dev: &Device<D>, id: CmId<D>, number: usize, param: &ConnParam<'_>) -> Result {
+        missing()
+    }
+
+    /// Rejects a connect request, with private data for the peer.
+    fn reject(dev: &Device<D>, number: usize, pdata: &[u8]) -> Result {
+        missing()
+    }
+
+    /// Listens for connections, which [`CmEvent::ConnectRequest`] reports. `backlog` is the number
+    /// of those that may wait for an answer.
+    fn create_listen(dev: &Device<D>, id: CmId<D>, backlog: u32) -> Result<Arc<Self::Listener>> {
+        missing()
+    }
+
+    /// Listens no longer.
+    fn destroy_listen(listener: Arc<Self::Listener>) -> Result {
+        missing()
+    }
+}
+
+#[vtable]
+impl<D: Driver> Provider<D> for () {
+    type Listener = ();
+}
+
+/// The parameters of a connection to be made (`struct iw_cm_conn_param`).
 pub(crate) struct ConnParam<'a> {
+    /// The number of Reads that this side may have outstanding.
     pub(crate) ord: u32,
+    /// The number of Reads that the peer may have outstanding.
     pub(crate) ird: u32,
+    /// The number of the queue pair.
     pub(crate) qpn: u32,
+    /// The private data for the peer.
     pub(crate) pdata: &'a [u8],
 }
 
@@ -80,6 +153,9 @@ unsafe fn bytes<'a>(data: *const ffi::c_void, len: usize) -> &'a [u8] {
     // SAFETY: By the requirements of this function.
     unsafe { core::slice::from_raw_parts(data.cast(), len) }
 }
+
+/// The sockets of a provider that listen.
+type Listener<D> = <<D as Driver>::Iwcm as Provider<D>>::Listener;
 
 /// Takes the data that the provider left in an identifier.
 ///
@@ -120,7 +196,7 @@ unsafe fn device<'a, D: Driver>(id: *mut iw_cm_id) -> &'a Device<D> {
 pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: Int) -> *mut ib_qp {
     // SAFETY: By the requirements of this function.
     let dev = unsafe { Device::<D>::from_raw(dev) };
-    D::iw_get_qp(dev, qpn as u32).map_or(null_mut(), |qp| ARef::into_raw(qp).as_ptr().cast())
+    <D::Iwcm>::get_qp(dev, qpn as u32).map_or(null_mut(), |qp| ARef::into_raw(qp).as_ptr().cast())
 }
 
 /// # Safety
@@ -151,7 +227,7 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
     let id = unsafe { CmId::from_raw(id) };
     // SAFETY: By *valid*: the parameters and their private data are the consumer's, who waits.
     let param = unsafe { ConnParam::from_raw(param) };
-    to_errno(D::iw_connect(dev, id, &param))
+    to_errno(<D::Iwcm>::connect(dev, id, &param))
 }
 
 /// # Safety
@@ -174,11 +250,11 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
         Ok(established) => established,
         Err(e) => {
             // The core no longer has a request that could not be accepted.
-            let _ = D::iw_reject(dev, number, &[]);
+            let _ = <D::Iwcm>::reject(dev, number, &[]);
             return e.to_errno();
         }
     };
-    let result = D::iw_accept(dev, id, number, &param);
+    let result = <D::Iwcm>::accept(dev, id, number, &param);
     match (&result, &established) {
         (Ok(()), Some(established)) => established.wait(),
         // SAFETY: No event of an identifier whose accept failed, says `iw_accept`.
@@ -202,7 +278,7 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     let dev = unsafe { device::<D>(id) };
     // SAFETY: By *valid*: `pdata` is null, or has `len` bytes of the consumer, who waits.
     let pdata = unsafe { bytes(pdata, len.into()) };
-    to_errno(D::iw_reject(dev, number, pdata))
+    to_errno(<D::Iwcm>::reject(dev, number, pdata))
 }
 
 /// # Safety
@@ -217,7 +293,7 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
     // SAFETY: By *live*: an identifier is not freed while the core calls for it.
     let id = unsafe { CmId::from_raw(raw) };
     let backlog = u32::try_from(backlog).unwrap_or(0);
-    to_errno(D::iw_create_listen(dev, id, backlog).map(|listener| {
+    to_errno(<D::Iwcm>::create_listen(dev, id, backlog).map(|listener| {
         let listener = Arc::into_raw(listener).cast_mut().cast();
         // SAFETY: As above; the field is ours.
         unsafe { (*raw).provider_data = listener };
@@ -229,6 +305,6 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
 /// As `ops` says.
 pub(super) unsafe extern "C" fn iw_destroy_listen<D: Driver>(id: *mut iw_cm_id) -> Int {
     // SAFETY: By the requirements of this function; `iw_create_listen` set it.
-    let listener = unsafe { take_provider_data::<D::Listener>(id) };
-    to_errno(listener.and_then(D::iw_destroy_listen))
+    let listener = unsafe { take_provider_data::<Listener<D>>(id) };
+    to_errno(listener.and_then(<D::Iwcm>::destroy_listen))
 }

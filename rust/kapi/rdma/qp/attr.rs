@@ -27,7 +27,7 @@ use crate::kapi::{
 
 /// Sizes of a QP.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct QpCap {
+pub(crate) struct Cap {
     pub(crate) max_send_wr: u32,
     pub(crate) max_recv_wr: u32,
     pub(crate) max_send_sge: u32,
@@ -35,7 +35,7 @@ pub(crate) struct QpCap {
     pub(crate) max_inline_data: u32,
 }
 
-impl QpCap {
+impl Cap {
     fn fill(&self, out: &mut ib_qp_cap) {
         out.max_send_wr = self.max_send_wr;
         out.max_recv_wr = self.max_recv_wr;
@@ -46,12 +46,12 @@ impl QpCap {
 }
 
 /// The requested attributes of a QP.
-pub(crate) struct QpInitAttr<'a, D: Driver> {
+pub(crate) struct InitAttr<'a, D: Driver> {
     raw: &'a ib_qp_init_attr,
     _p: PhantomData<fn() -> D>,
 }
 
-impl<'a, D: Driver> QpInitAttr<'a, D> {
+impl<'a, D: Driver> InitAttr<'a, D> {
     /// # Safety
     ///
     /// `raw` is valid during `'a`, and its queues are null or live objects of `D`.
@@ -83,9 +83,9 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
     }
 
     /// The requested sizes.
-    pub(crate) fn cap(&self) -> QpCap {
+    pub(crate) fn cap(&self) -> Cap {
         let cap = &self.raw.cap;
-        QpCap {
+        Cap {
             max_send_wr: cap.max_send_wr,
             max_recv_wr: cap.max_recv_wr,
             max_send_sge: cap.max_send_sge,
@@ -124,7 +124,7 @@ impl<'a, D: Driver> QpInitAttr<'a, D> {
 
 /// The state of a QP in verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QpState {
+pub(crate) enum State {
     Reset,
     Init,
     Rtr,
@@ -134,7 +134,7 @@ pub(crate) enum QpState {
     Err,
 }
 
-impl QpState {
+impl State {
     fn from_raw(raw: bindings::ib_qp_state) -> Option<Self> {
         Some(match raw {
             bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
@@ -178,7 +178,7 @@ pub(crate) struct Av {
 
 /// The attributes that connect a QP without a connection manager, as far as they were set.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct QpPath {
+pub(crate) struct Path {
     pub(crate) av: Option<Av>,
     pub(crate) dest_qpn: Option<u32>,
     pub(crate) rq_psn: Option<u32>,
@@ -194,7 +194,7 @@ pub(crate) struct QpPath {
     mtu: Option<bindings::ib_mtu>,
 }
 
-impl QpPath {
+impl Path {
     fn fill(&self, attr: &mut ib_qp_attr) {
         if let Some(av) = &self.av {
             let ah = &mut attr.ah_attr;
@@ -227,12 +227,12 @@ impl QpPath {
 }
 
 /// Changes to a QP. A getter returns `None` if the change is not requested.
-pub(crate) struct QpAttr<'a> {
+pub(crate) struct Attr<'a> {
     raw: &'a ib_qp_attr,
     mask: u32,
 }
 
-impl<'a> QpAttr<'a> {
+impl<'a> Attr<'a> {
     /// # Safety
     ///
     /// If there is an address vector, its source GID entry is null or valid during `'a`.
@@ -242,10 +242,10 @@ impl<'a> QpAttr<'a> {
 
     /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core
     /// drops the LID of one for iWARP, so it names nobody.
-    pub(crate) fn path(&self, path: QpPath) -> Result<QpPath> {
+    pub(crate) fn path(&self, path: Path) -> Result<Path> {
         use bindings as b;
         let raw = self.raw;
-        Ok(QpPath {
+        Ok(Path {
             av: match self.get(b::ib_qp_attr_mask_IB_QP_AV, ()) {
                 Some(()) => Some(self.av().ok_or(EINVAL)?),
                 None => path.av,
@@ -324,10 +324,10 @@ impl<'a> QpAttr<'a> {
         (self.mask & bit != 0).then_some(value)
     }
 
-    pub(crate) fn state(&self) -> Option<QpState> {
+    pub(crate) fn state(&self) -> Option<State> {
         self.get(
             bindings::ib_qp_attr_mask_IB_QP_STATE,
-            QpState::from_raw(self.raw.qp_state),
+            State::from_raw(self.raw.qp_state),
         )?
     }
 
@@ -341,20 +341,20 @@ impl<'a> QpAttr<'a> {
 
 /// The attributes of a QP.
 #[derive(Clone, Copy)]
-pub(crate) struct QpInfo {
-    pub(crate) state: QpState,
-    pub(crate) cap: QpCap,
+pub(crate) struct Info {
+    pub(crate) state: State,
+    pub(crate) cap: Cap,
     /// In bytes.
     pub(crate) path_mtu: u32,
     pub(crate) access: u32,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
     /// The values that are set here override those above.
-    pub(crate) path: QpPath,
+    pub(crate) path: Path,
     pub(crate) sig_all: bool,
 }
 
-impl QpInfo {
+impl Info {
     pub(super) fn fill(&self, attr: &mut ib_qp_attr, init: &mut ib_qp_init_attr) {
         // The caller need not have cleared them, and copies more to the user than is set here
         // (`ib_uverbs_query_qp`).

@@ -18,11 +18,13 @@ use super::{
         Object, //
     },
     ops::{
+        missing,
         to_errno,
         Int, //
     },
     pd::Pd,
     ucontext::Customer,
+    udata::Udata,
     wr::{
         RecvWrs,
         SendWrs, //
@@ -40,35 +42,119 @@ use crate::kapi::bindings::{
 };
 
 pub(crate) use self::attr::{
-    QpAttr,
-    QpCap,
-    QpInfo,
-    QpInitAttr,
-    QpPath,
-    QpState, //
+    Attr,
+    Cap,
+    Info,
+    InitAttr,
+    Path,
+    State, //
 };
 
-/// A queue pair.
+/// A queue pair, with the provider's payload [`Driver::Qp`].
 pub(crate) type Qp<D> = Object<D, ib_qp>;
 /// A queue pair under construction.
 pub(crate) type New<'a, D> = object::New<'a, D, ib_qp>;
-/// A queue pair that is complete, as `create_qp` returns it.
+/// A queue pair that is complete, as [`Operations::create`] returns it.
 pub(crate) type Live<'a, D> = object::Live<'a, D, ib_qp>;
 
 impl_base!(ib_qp => Qp);
 
+/// The operations of queue pairs, which their payload implements. `()` has none of them.
+///
+/// # Examples
+///
+/// ```ignore
+/// #[vtable]
+/// impl qp::Operations<MyDriver> for Qp {
+///     fn create<'a>(
+///         new: qp::New<'a, MyDriver>,
+///         attr: &qp::InitAttr<'_, MyDriver>,
+///         udata: Option<&mut Udata<'_>>,
+///     ) -> Result<qp::Live<'a, MyDriver>> {
+///         let dev = new.device();
+///         let scq = ARef::from(attr.send_cq().ok_or(EINVAL)?);
+///         let qp = new.init(pin_init!(Self { scq, /* ... */ }))?;
+///         qp.set_qp_num(dev.next_number()?);
+///         // Last: from here on others find it.
+///         dev.qps.insert(qp.qp_num(), ARef::from(&*qp))?;
+///         Ok(qp)
+///     }
+///
+///     fn destroy(qp: &Qp<MyDriver>) {
+///         // This gives up the reference, for which the core waits.
+///         drop(qp.device().qps.remove(qp.qp_num()));
+///     }
+///
+///     fn post_send(qp: &Qp<MyDriver>, wrs: &mut SendWrs<'_, MyDriver>) -> Result {
+///         while let Some(wr) = wrs.next() {
+///             qp.post(&wr)?;
+///         }
+///         Ok(())
+///     }
+///
+///     // ...
+/// }
+/// ```
+#[vtable]
+#[allow(unused_variables, reason = "what is missing uses nothing")]
+pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
+    /// A consumer wants a queue pair. `udata` is there if the consumer is a program. May sleep.
+    fn create<'a>(
+        new: New<'a, D>,
+        attr: &InitAttr<'_, D>,
+        udata: Option<&mut Udata<'_>>,
+    ) -> Result<Live<'a, D>> {
+        missing()
+    }
+
+    /// Changes the state or attributes of a queue pair. May sleep.
+    fn modify(qp: &Qp<D>, attr: &Attr<'_>) -> Result {
+        missing()
+    }
+
+    /// The state and attributes of a queue pair. May sleep.
+    fn query(qp: &Qp<D>) -> Result<Info> {
+        missing()
+    }
+
+    /// The queue pair goes. May sleep.
+    fn destroy(qp: &Qp<D>) {}
+
+    /// Posts to the send queue. If it fails, the consumer gets the request that [`SendWrs::next`]
+    /// returned last; those before it are posted. Any context.
+    ///
+    /// `wrs` is empty if a program owns the QP: it rings the bell of its mapped queue.
+    fn post_send(qp: &Qp<D>, wrs: &mut SendWrs<'_, D>) -> Result {
+        missing()
+    }
+
+    /// Posts to the receive queue. If it fails, the consumer gets the request that
+    /// [`RecvWrs::next`] returned last; those before it are posted. Any context.
+    fn post_recv(qp: &Qp<D>, wrs: &mut RecvWrs<'_>) -> Result {
+        missing()
+    }
+
+    /// Tells about a QP what the core does not know. May sleep.
+    fn describe(qp: &Qp<D>, out: &mut Details<'_>) -> Result {
+        missing()
+    }
+}
+
+#[vtable]
+impl<D: Driver> Operations<D> for () {}
+
 /// The name of a QP in a [`Wc`](super::Wc): its address, which is handed to the consumer and never
 /// dereferenced here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QpTag(*mut ib_qp);
+pub(crate) struct Tag(*mut ib_qp);
 
 // SAFETY: The pointer is a value only.
-unsafe impl Send for QpTag {}
+unsafe impl Send for Tag {}
 
 // SAFETY: The pointer is a value only.
-unsafe impl Sync for QpTag {}
+unsafe impl Sync for Tag {}
 
-impl QpTag {
+impl Tag {
     pub(super) fn as_raw(self) -> *mut ib_qp {
         self.0
     }
@@ -76,10 +162,15 @@ impl QpTag {
 
 /// An asynchronous event of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QpEvent {
+pub(crate) enum Event {
+    /// The QP has failed by a fault on this side (`IB_EVENT_QP_FATAL`).
     Fatal,
+    /// The peer has sent what it may not (`IB_EVENT_QP_REQ_ERR`).
     ReqErr,
+    /// The peer has accessed memory that it may not (`IB_EVENT_QP_ACCESS_ERR`).
     AccessErr,
+    /// A QP with an SRQ is in the error state, and takes no more requests from it
+    /// (`IB_EVENT_QP_LAST_WQE_REACHED`).
     LastWqeReached,
 }
 
@@ -109,22 +200,22 @@ impl<D: Driver> Qp<D> {
     }
 
     /// The name of the QP in completions.
-    pub(crate) fn tag(&self) -> QpTag {
-        QpTag(self.as_raw())
+    pub(crate) fn tag(&self) -> Tag {
+        Tag(self.as_raw())
     }
 
     /// Reports an event to the consumer. Any context; no lock of the provider may be held.
-    pub(crate) fn event(&self, event: QpEvent) {
+    pub(crate) fn event(&self, event: Event) {
         if self.is_destroying() {
             return;
         }
         let qp = self.as_raw();
         let mut ev: bindings::ib_event = pin_init::zeroed();
         ev.event = match event {
-            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            QpEvent::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            QpEvent::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+            Event::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            Event::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+            Event::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            Event::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         };
         // SAFETY: The structure is initialised.
         ev.device = unsafe { (*qp).device };
@@ -148,13 +239,13 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
     udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By *valid* for the attributes, and by *live* for the queues they name.
-    let attr = unsafe { QpInitAttr::<D>::from_raw(attr) };
+    let attr = unsafe { InitAttr::<D>::from_raw(attr) };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
     // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
     to_errno(unsafe {
         Object::create(qp, udata, customer, |new, udata| {
-            D::create_qp(new, &attr, udata)
+            <D::Qp>::create(new, &attr, udata)
         })
     })
 }
@@ -173,8 +264,8 @@ pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
     // SAFETY: The core has looked the GID up, and holds its entry for the call (`_ib_modify_qp`).
-    let attr = unsafe { QpAttr::new(attr, mask as u32) };
-    to_errno(D::modify_qp(qp, &attr))
+    let attr = unsafe { Attr::new(attr, mask as u32) };
+    to_errno(<D::Qp>::modify(qp, &attr))
 }
 
 /// # Safety
@@ -193,7 +284,7 @@ pub(super) unsafe extern "C" fn query_qp<D: Driver>(
     // SAFETY: By *valid*: `init` is for this call to fill, and is not `attr`.
     let init = unsafe { &mut *init };
     from_result(|| {
-        D::query_qp(this)?.fill(attr, init);
+        <D::Qp>::query(this)?.fill(attr, init);
         // SAFETY: The structure is initialised; these do not change.
         unsafe { init.qp_type = (*qp).qp_type };
         // SAFETY: By *live*: the queue was set at creation, and stays.
@@ -214,7 +305,7 @@ pub(super) unsafe extern "C" fn destroy_qp<D: Driver>(
     _udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By the requirements of this function.
-    unsafe { Object::destroy(qp, D::destroy_qp) };
+    unsafe { Object::destroy(qp, <D::Qp>::destroy) };
     0
 }
 
@@ -239,7 +330,7 @@ pub(super) unsafe extern "C" fn post_send<D: Driver>(
     // SAFETY: By *valid*: the list ends in null, and stays until the call returns. By *live*: it is
     // for a QP of `D`.
     let mut wrs = unsafe { SendWrs::from_raw(wr) };
-    to_errno(D::post_send(qp, &mut wrs).inspect_err(|_| {
+    to_errno(<D::Qp>::post_send(qp, &mut wrs).inspect_err(|_| {
         // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))
@@ -257,7 +348,7 @@ pub(super) unsafe extern "C" fn post_recv<D: Driver>(
     let qp = unsafe { Qp::<D>::from_raw(qp) };
     // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
-    to_errno(D::post_recv(qp, &mut wrs).inspect_err(|_| {
+    to_errno(<D::Qp>::post_recv(qp, &mut wrs).inspect_err(|_| {
         // SAFETY: By *valid*: the core gives each post a place for the request that failed.
         unsafe { *bad = wrs.bad() };
     }))
@@ -273,5 +364,5 @@ pub(super) unsafe extern "C" fn fill_res_qp_entry<D: Driver>(
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
     // SAFETY: By *valid*: the core is filling `msg`, and waits for this call.
-    to_errno(unsafe { Details::put(msg, |out| D::describe_qp(qp, out)) })
+    to_errno(unsafe { Details::put(msg, |out| <D::Qp>::describe(qp, out)) })
 }
