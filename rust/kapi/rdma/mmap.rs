@@ -38,7 +38,7 @@ use crate::kapi::bindings::{
 /// # Examples
 ///
 /// ```ignore
-/// // In `create_cq` for a program, which gets the key of the entry with the response.
+/// // In `cq::Operations::create` for a program, which gets the key of the entry with the response.
 /// let mem = RingMem::new(entries as usize * size_of::<Elem>())?;
 /// let ring = UserRing::<Elem>::new(mem.clone(), 0, entries)?;
 /// let entry = MmapEntry::new(customer, mem)?;

@@ -4,9 +4,13 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 //!
-//! A provider implements [`Driver`] on a marker type. Objects that the core allocates carry the
-//! provider's payload behind the C structure ([`Object`](object::Object)); so do the device
-//! ([`Device`]) and memory regions ([`Mr`]).
+//! A provider implements [`Driver`] on a marker type, which names the payloads of the objects. Each
+//! object of the core has a module: [`ucontext`], [`pd`], [`cq`], [`qp`], [`srq`] and [`mr`]; so
+//! have connections, [`iwcm`]. It contains the type, its attributes, the operations that the
+//! payload implements, and the callbacks that call them.
+//!
+//! Objects that the core allocates carry the payload behind the C structure
+//! ([`Object`](object::Object)); so do the device ([`Device`]) and memory regions ([`Mr`]).
 //!
 //! A function sleeps only if its description says so; softirq may call all others.
 

@@ -14,18 +14,28 @@ use crate::kapi::bindings::{
     ib_wc, //
 };
 
-/// The status of a completed work request.
+/// The status of a completed work request (`enum ib_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcStatus {
+    /// It is done.
     Success,
+    /// The payload and the buffers of the request do not fit.
     LocLenErr,
+    /// The QP has failed by a fault on this side.
     LocQpOpErr,
+    /// The request names memory that this QP may not access.
     LocProtErr,
+    /// The QP went to the error state before the request was done.
     WrFlushErr,
+    /// The peer has not answered.
     RetryExcErr,
+    /// The peer has refused the request.
     RemInvReqErr,
+    /// The request names memory of the peer that it may not access.
     RemAccessErr,
+    /// The peer has failed.
     RemOpErr,
+    /// Any other error.
     GeneralErr,
 }
 
@@ -47,14 +57,20 @@ impl WcStatus {
     }
 }
 
-/// The operation of a work request.
+/// The operation of a completed work request (`enum ib_wc_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcOpcode {
+    /// A Send, with or without Invalidate.
     Send,
+    /// An RDMA Write.
     RdmaWrite,
+    /// An RDMA Read, with or without Invalidate.
     RdmaRead,
+    /// The invalidation of a region of this side.
     LocalInv,
+    /// A fast registration.
     RegMr,
+    /// The receipt of a Send.
     Recv,
 }
 
@@ -71,13 +87,18 @@ impl WcOpcode {
     }
 }
 
-/// A work completion.
+/// A work completion (`struct ib_wc`).
 #[derive(Clone, Copy)]
 pub(crate) struct Wc {
+    /// The consumer's name of the request.
     pub(crate) wr_id: u64,
+    /// The outcome. After an error only `wr_id` and `qp` count.
     pub(crate) status: WcStatus,
+    /// The operation.
     pub(crate) opcode: WcOpcode,
+    /// The number of bytes that were transferred.
     pub(crate) byte_len: u32,
+    /// The QP of the request.
     pub(crate) qp: qp::Tag,
     /// The STag that the peer invalidated.
     pub(crate) inval_rkey: Option<u32>,

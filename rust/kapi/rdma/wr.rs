@@ -4,6 +4,18 @@
 //!
 //! A list is walked with `next`. If the verb fails, the consumer gets the request that `next`
 //! returned last.
+//!
+//! # Examples
+//!
+//! ```ignore
+//! fn post_recv(qp: &Qp<MyDriver>, wrs: &mut RecvWrs<'_>) -> Result {
+//!     let mut queue = qp.recv_queue.lock();
+//!     while let Some(wr) = wrs.next() {
+//!         queue.push(wr.wr_id(), wr.sges()).map_err(|_| ENOMEM)?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
 
 use core::marker::PhantomData;
 
@@ -28,9 +40,13 @@ use crate::kapi::bindings::{
 pub(crate) mod send_flags {
     use crate::kapi::bindings as b;
 
+    /// Begin after all Reads before it are done.
     pub(crate) const FENCE: u32 = b::ib_send_flags_IB_SEND_FENCE as u32;
+    /// Complete with an entry of the CQ.
     pub(crate) const SIGNALED: u32 = b::ib_send_flags_IB_SEND_SIGNALED as u32;
+    /// The receipt is a solicited event.
     pub(crate) const SOLICITED: u32 = b::ib_send_flags_IB_SEND_SOLICITED as u32;
+    /// The payload is copied while the request is posted.
     pub(crate) const INLINE: u32 = b::ib_send_flags_IB_SEND_INLINE as u32;
 }
 
@@ -127,35 +143,33 @@ pub(crate) struct SendWr<'a, D: Driver> {
 }
 
 /// The operation of a send work request.
+///
+/// `raddr` and `rkey` name memory of the peer.
 pub(crate) enum SendOp<'a, D: Driver> {
-    Write {
-        raddr: u64,
-        rkey: u32,
-    },
+    /// RDMA Write.
+    Write { raddr: u64, rkey: u32 },
+    /// Send.
     Send,
-    SendInv {
-        rkey: u32,
-    },
-    Read {
-        raddr: u64,
-        rkey: u32,
-    },
-    ReadInv {
-        raddr: u64,
-        rkey: u32,
-    },
-    LocalInv {
-        rkey: u32,
-    },
+    /// Send, and have the peer invalidate its region `rkey`.
+    SendInv { rkey: u32 },
+    /// RDMA Read.
+    Read { raddr: u64, rkey: u32 },
+    /// RDMA Read, and invalidate the region of the buffer afterwards.
+    ReadInv { raddr: u64, rkey: u32 },
+    /// Invalidate the region `rkey` of this side.
+    LocalInv { rkey: u32 },
+    /// Register what is mapped to `mr`, with a new `key` and the rights `access`.
     RegMr {
         mr: &'a Mr<D>,
         key: u32,
         access: u32,
     },
+    /// Any other.
     Other,
 }
 
 impl<'a, D: Driver> SendWr<'a, D> {
+    /// The consumer's name of the request.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: Of either member any bit pattern is a valid integer.
         unsafe { self.raw.__bindgen_anon_1.wr_id }
@@ -166,6 +180,7 @@ impl<'a, D: Driver> SendWr<'a, D> {
         self.raw.send_flags as u32
     }
 
+    /// The buffers.
     pub(crate) fn sges(&self) -> &'a [Sge] {
         // SAFETY: The consumer's list is valid as long as the request.
         unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
@@ -176,6 +191,7 @@ impl<'a, D: Driver> SendWr<'a, D> {
         unsafe { self.raw.ex.invalidate_rkey }
     }
 
+    /// The operation, with what belongs to it.
     pub(crate) fn op(&self) -> SendOp<'a, D> {
         let rdma = || {
             // SAFETY: Requests with these opcodes are in an `ib_rdma_wr`, at offset 0.
@@ -289,11 +305,13 @@ pub(crate) struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
+    /// The consumer's name of the request.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: Of either member any bit pattern is a valid integer.
         unsafe { self.raw.__bindgen_anon_1.wr_id }
     }
 
+    /// The buffers.
     pub(crate) fn sges(&self) -> &'a [Sge] {
         // SAFETY: The consumer's list is valid as long as the request.
         unsafe { sges(self.raw.sg_list, self.raw.num_sge) }

@@ -11,46 +11,79 @@ use crate::kapi::{
     version::Count, //
 };
 
-/// Capabilities of a port.
+/// Capabilities of a port (`enum ib_port_capability_mask_bits`).
 pub(crate) mod port_cap {
     use crate::kapi::bindings as b;
 
+    /// It sets up connections by a connection manager.
     pub(crate) const CM_SUP: u32 = b::ib_port_capability_mask_bits_IB_PORT_CM_SUP;
+    /// It supports device management.
     pub(crate) const DEVICE_MGMT_SUP: u32 = b::ib_port_capability_mask_bits_IB_PORT_DEVICE_MGMT_SUP;
 }
 
-/// The capabilities of a device.
+/// The capabilities of a device (`struct ib_device_attr`). Numbers are those of one device; 0 means
+/// that it has none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DeviceAttr {
+    /// The vendor, by its OUI.
     pub(crate) vendor_id: u32,
+    /// The vendor's number of the part.
     pub(crate) vendor_part_id: u32,
+    /// The version of the hardware.
     pub(crate) hw_ver: u32,
+    /// The version of the firmware, in a layout of the vendor's.
     pub(crate) fw_ver: u64,
+    /// An EUI-64, the same for all devices of a system image.
     pub(crate) sys_image_guid: [u8; 8],
+    /// The size of a region, in bytes.
     pub(crate) max_mr_size: u64,
+    /// The page sizes of regions: bit n stands for 2^n bytes.
     pub(crate) page_size_cap: u64,
+    /// Fast registration, local invalidation and Send with Invalidate.
     pub(crate) mem_mgt_extensions: bool,
+    /// Memory windows of type 1.
     pub(crate) mem_window: bool,
+    /// Memory windows of type 2B.
     pub(crate) mem_window_2b: bool,
+    /// `rdma link delete` may remove the device.
     pub(crate) allow_user_unreg: bool,
+    /// A key of all memory of the kernel, without a region.
     pub(crate) local_dma_lkey: bool,
+    /// Regions of [`Type::SgGaps`](crate::kapi::rdma::mr::Type::SgGaps).
     pub(crate) sg_gaps_reg: bool,
+    /// Queue pairs.
     pub(crate) max_qp: u32,
+    /// Outstanding work requests of a queue.
     pub(crate) max_qp_wr: u32,
+    /// Elements of a send request.
     pub(crate) max_send_sge: u32,
+    /// Elements of a receive request.
     pub(crate) max_recv_sge: u32,
+    /// Elements of a Read request.
     pub(crate) max_sge_rd: u32,
+    /// Completion queues.
     pub(crate) max_cq: u32,
+    /// Entries of a completion queue.
     pub(crate) max_cqe: u32,
+    /// Regions.
     pub(crate) max_mr: u32,
+    /// Protection domains.
     pub(crate) max_pd: u32,
+    /// Memory windows.
     pub(crate) max_mw: u32,
+    /// Shared receive queues.
     pub(crate) max_srq: u32,
+    /// Outstanding requests of a shared receive queue.
     pub(crate) max_srq_wr: u32,
+    /// Elements of a request of a shared receive queue.
     pub(crate) max_srq_sge: u32,
+    /// Reads that a peer may have outstanding on a QP.
     pub(crate) max_qp_rd_atom: u32,
+    /// Reads that a QP may have outstanding.
     pub(crate) max_qp_init_rd_atom: u32,
+    /// Reads that the peers may have outstanding on all QPs together.
     pub(crate) max_res_rd_atom: u32,
+    /// Pages of a region for fast registration.
     pub(crate) max_fast_reg_page_list_len: u32,
 }
 
@@ -120,18 +153,24 @@ impl DeviceAttr {
     }
 }
 
-/// The state of a port.
+/// The state of a port (`struct ib_port_attr`).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PortAttr {
+    /// Whether it has a link.
     pub(crate) active: bool,
-    /// In bytes.
+    /// The greatest MTU, in bytes; consumers get the next lower size that verbs know.
     pub(crate) max_mtu: u32,
-    /// In bytes.
+    /// The MTU, in bytes, likewise.
     pub(crate) active_mtu: u32,
+    /// The number of GIDs.
     pub(crate) gid_tbl_len: u32,
+    /// The size of a message, in bytes.
     pub(crate) max_msg_sz: u32,
+    /// The speed of a lane (`enum ib_port_speed`).
     pub(crate) speed: u16,
+    /// The number of lanes (`enum ib_port_width`).
     pub(crate) width: u8,
+    /// Of [`port_cap`].
     pub(crate) cap_flags: u32,
 }
 

@@ -143,6 +143,7 @@ pub(crate) struct DeviceConfig<'a> {
 /// An asynchronous event of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEvent {
+    /// The table of GIDs has changed (`IB_EVENT_GID_CHANGE`).
     GidChange,
 }
 
@@ -440,6 +441,7 @@ impl<D: Driver> Drop for DeviceRef<D> {
 pub(crate) struct DriverRegistration<D: Driver>(PhantomData<fn() -> D>);
 
 impl<D: Driver> DriverRegistration<D> {
+    /// Makes the guard. It does not register anything itself.
     pub(crate) fn new() -> Self {
         Self(PhantomData)
     }

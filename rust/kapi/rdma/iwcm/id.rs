@@ -30,7 +30,22 @@ use crate::kapi::{
     }, //
 };
 
-/// A counted reference to an identifier.
+/// A counted reference to an identifier (`struct iw_cm_id`): one end of a connection, or a
+/// listener.
+///
+/// # Examples
+///
+/// ```ignore
+/// // The consumer waits for the outcome of `connect`.
+/// let _ = id.upcall(CmEvent::ConnectReply {
+///     status: Err(ECONNREFUSED),
+///     local: id.local_addr()?,
+///     remote: id.remote_addr()?,
+///     ird: 0,
+///     ord: 0,
+///     pdata: &[],
+/// });
+/// ```
 ///
 /// # Invariants
 ///

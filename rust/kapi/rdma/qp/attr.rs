@@ -25,13 +25,18 @@ use crate::kapi::{
     version::Count, //
 };
 
-/// Sizes of a QP.
+/// Sizes of a QP (`struct ib_qp_cap`).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cap {
+    /// The number of requests that the send queue has room for.
     pub(crate) max_send_wr: u32,
+    /// The number of requests that the receive queue has room for.
     pub(crate) max_recv_wr: u32,
+    /// The number of elements that a send request may have.
     pub(crate) max_send_sge: u32,
+    /// The number of elements that a receive request may have.
     pub(crate) max_recv_sge: u32,
+    /// The number of bytes that a send request may carry itself.
     pub(crate) max_inline_data: u32,
 }
 
@@ -45,7 +50,7 @@ impl Cap {
     }
 }
 
-/// The requested attributes of a QP.
+/// The requested attributes of a QP (`struct ib_qp_init_attr`).
 pub(crate) struct InitAttr<'a, D: Driver> {
     raw: &'a ib_qp_init_attr,
     _p: PhantomData<fn() -> D>,
@@ -73,7 +78,8 @@ impl<'a, D: Driver> InitAttr<'a, D> {
         self.raw.create_flags
     }
 
-    /// Whether every send work request completes with an entry of the CQ.
+    /// Whether every send work request completes with an entry of the CQ. `EINVAL` if the consumer
+    /// says neither.
     pub(crate) fn sig_all(&self) -> Result<bool> {
         match self.raw.sq_sig_type {
             bindings::ib_sig_type_IB_SIGNAL_ALL_WR => Ok(true),
@@ -102,17 +108,17 @@ impl<'a, D: Driver> InitAttr<'a, D> {
         Some(unsafe { Cq::from_raw(raw) })
     }
 
-    /// The CQ of send work requests.
+    /// The CQ of send work requests. `None` only for kinds of QPs that have none.
     pub(crate) fn send_cq(&self) -> Option<&'a Cq<D>> {
         Self::cq(self.raw.send_cq)
     }
 
-    /// The CQ of receive work requests.
+    /// The CQ of receive work requests. `None` only for kinds of QPs that have none.
     pub(crate) fn recv_cq(&self) -> Option<&'a Cq<D>> {
         Self::cq(self.raw.recv_cq)
     }
 
-    /// The SRQ that replaces the receive queue.
+    /// The SRQ that replaces the receive queue, if one does.
     pub(crate) fn srq(&self) -> Option<&'a Srq<D>> {
         if self.raw.srq.is_null() {
             return None;
@@ -122,15 +128,22 @@ impl<'a, D: Driver> InitAttr<'a, D> {
     }
 }
 
-/// The state of a QP in verbs.
+/// The state of a QP in verbs (`enum ib_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
+    /// Just made.
     Reset,
+    /// Receive requests may be posted.
     Init,
+    /// Ready to receive.
     Rtr,
+    /// Ready to send.
     Rts,
+    /// The send queue drains. For iWARP: the connection is being closed.
     Sqd,
+    /// The send queue has failed. For iWARP: the connection is being terminated.
     Sqe,
+    /// All requests are flushed.
     Err,
 }
 
@@ -168,7 +181,9 @@ pub(crate) struct Av {
     pub(crate) dgid: [u8; 16],
     /// Our GID that `sgid_index` selects.
     pub(crate) sgid: [u8; 16],
+    /// The index of `sgid`.
     pub(crate) sgid_index: u8,
+    /// The traffic class of IPv6, or the type of service of IPv4.
     pub(crate) traffic_class: u8,
     flow_label: u32,
     hop_limit: u8,
@@ -179,14 +194,21 @@ pub(crate) struct Av {
 /// The attributes that connect a QP without a connection manager, as far as they were set.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Path {
+    /// The peer.
     pub(crate) av: Option<Av>,
+    /// The number of the peer's QP.
     pub(crate) dest_qpn: Option<u32>,
+    /// The first number of packets that come in.
     pub(crate) rq_psn: Option<u32>,
+    /// The first number of packets that go out.
     pub(crate) sq_psn: Option<u32>,
     /// 4.096 us times 2 to the power of this; 0 means no timeout.
     pub(crate) timeout: Option<u8>,
+    /// The number of retries after a timeout.
     pub(crate) retry_cnt: Option<u8>,
+    /// The number of Reads that this side may have outstanding.
     pub(crate) max_rd_atomic: Option<u8>,
+    /// The number of Reads that the peer may have outstanding.
     pub(crate) max_dest_rd_atomic: Option<u8>,
     rnr_retry: Option<u8>,
     min_rnr_timer: Option<u8>,
@@ -226,7 +248,7 @@ impl Path {
     }
 }
 
-/// Changes to a QP. A getter returns `None` if the change is not requested.
+/// Changes to a QP (`struct ib_qp_attr`). A getter returns `None` if the change is not requested.
 pub(crate) struct Attr<'a> {
     raw: &'a ib_qp_attr,
     mask: u32,
@@ -324,6 +346,7 @@ impl<'a> Attr<'a> {
         (self.mask & bit != 0).then_some(value)
     }
 
+    /// The new state. It is for the provider to check whether the QP may go there.
     pub(crate) fn state(&self) -> Option<State> {
         self.get(
             bindings::ib_qp_attr_mask_IB_QP_STATE,
@@ -331,6 +354,7 @@ impl<'a> Attr<'a> {
         )?
     }
 
+    /// The rights of the peer, of [`access`](crate::kapi::rdma::mr::access).
     pub(crate) fn access(&self) -> Option<u32> {
         self.get(
             bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
@@ -339,18 +363,24 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// The attributes of a QP.
+/// The attributes of a QP, for [`Operations::query`](super::Operations::query).
 #[derive(Clone, Copy)]
 pub(crate) struct Info {
+    /// The state in verbs.
     pub(crate) state: State,
+    /// The actual sizes.
     pub(crate) cap: Cap,
-    /// In bytes.
+    /// In bytes; the consumer gets the next lower size that verbs know.
     pub(crate) path_mtu: u32,
+    /// The rights of the peer, of [`access`](crate::kapi::rdma::mr::access).
     pub(crate) access: u32,
+    /// The number of Reads that this side may have outstanding.
     pub(crate) max_rd_atomic: u8,
+    /// The number of Reads that the peer may have outstanding.
     pub(crate) max_dest_rd_atomic: u8,
     /// The values that are set here override those above.
     pub(crate) path: Path,
+    /// Every send work request completes with an entry of the CQ.
     pub(crate) sig_all: bool,
 }
 
