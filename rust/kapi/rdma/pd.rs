@@ -62,7 +62,8 @@ impl<D: Driver> Operations<D> for () {}
 pub(super) unsafe extern "C" fn alloc_pd<D: Driver>(pd: *mut ib_pd, udata: *mut ib_udata) -> Int {
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
-    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    // SAFETY: The core allocated `size_ib_pd` bytes for this call, and uses them only when it is
+    // over. `udata` is valid by *verb*, and names the customer.
     to_errno(unsafe {
         Object::create(pd, udata, customer, |new, udata| <D::Pd>::alloc(new, udata))
     })

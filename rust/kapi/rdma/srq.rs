@@ -195,7 +195,8 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
     };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
-    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    // SAFETY: The core allocated `size_ib_srq` bytes for this call, and uses them only when it is
+    // over. `udata` is valid by *verb*, and names the customer.
     to_errno(unsafe {
         Object::create(srq, udata, customer, |new, udata| {
             <D::Srq>::create(new, &attr, udata)

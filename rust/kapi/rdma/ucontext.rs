@@ -122,7 +122,8 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
     ctx: *mut ib_ucontext,
     udata: *mut ib_udata,
 ) -> Int {
-    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    // SAFETY: The core allocated `size_ib_ucontext` bytes for this call, and uses them only when it
+    // is over. `udata` is valid by *verb*. A context is made in no other.
     to_errno(unsafe {
         Object::create(ctx, udata, None, |new, udata| {
             <D::Ucontext>::alloc(new, udata.ok_or(EINVAL)?)

@@ -242,7 +242,8 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
     let attr = unsafe { InitAttr::<D>::from_raw(attr) };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
-    // SAFETY: The core allocated the object for this call. `udata` is valid by *verb*.
+    // SAFETY: The core allocated `size_ib_qp` bytes for this call, and uses them only when it is
+    // over. `udata` is valid by *verb*, and names the customer.
     to_errno(unsafe {
         Object::create(qp, udata, customer, |new, udata| {
             <D::Qp>::create(new, &attr, udata)
