@@ -21,10 +21,12 @@ use super::{
     Step,
     Teardown, //
 };
-use crate::kapi::{
-    errno,
-    net::Shutdown,
-    rdma::iwcm::CmEvent, //
+use crate::{
+    driver::stats::Counter,
+    kapi::{
+        errno,
+        rdma::iwcm::CmEvent, //
+    }, //
 };
 use iwarp::{
     cm::{
@@ -127,7 +129,16 @@ impl Endpoint {
     /// Sends our FIN. What the peer still sends is not read.
     pub(super) fn send_fin(&self) -> bool {
         self.set_stage(Stage::Closed);
-        self.sock.shutdown(Shutdown::Send).is_ok()
+        self.sock.send_fin().is_ok()
+    }
+
+    /// Sends our FIN, which nothing precedes any more. If there is no memory for it, an RST tells
+    /// the peer.
+    pub(super) fn fin_or_reset(&self) {
+        if let Err(ENOMEM) = self.sock.send_fin() {
+            self.dev.stats.inc(Counter::Aborts);
+            self.sock.abort(errno::econnaborted());
+        }
     }
 
     /// The last step, from any state. Afterwards the endpoint is only memory.
@@ -145,7 +156,7 @@ impl Endpoint {
         if let End::Fin = end {
             // The FIN comes last: the peer may answer it with its next connection request, and the
             // core must hear of this end first.
-            let _ = self.sock.shutdown(Shutdown::Send);
+            self.fin_or_reset();
         }
         self.trace(Step::Closed, &self.status());
         self.retire();

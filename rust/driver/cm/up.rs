@@ -25,7 +25,6 @@ use crate::kapi::{
     errno,
     net::{
         LockedSock,
-        Shutdown,
         TcpState, //
     },
     rdma::iwcm::CmId, //
@@ -177,7 +176,7 @@ impl Endpoint {
         qp.peer_gone();
         self.end_socket(inner, end);
         if let End::Fin = end {
-            let _ = self.sock.shutdown(Shutdown::Send);
+            self.fin_or_reset();
         }
         qp.advance(Phase::PeerGone);
         // Work requests posted before the phase changed have not been noticed.

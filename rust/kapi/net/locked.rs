@@ -2,14 +2,7 @@
 
 //! Operations on a locked socket.
 
-use super::{
-    skb::Skb,
-    socket::{
-        Socket,
-        TcpState, //
-    },
-    tx_buf::TxBuf,
-};
+use super::{skb::Skb, socket::Socket, state::TcpState, tx_buf::TxBuf};
 use crate::kapi::bindings;
 use core::{
     marker::PhantomData,

@@ -11,6 +11,7 @@ pub(crate) mod netdev;
 mod notifier;
 pub(crate) mod skb;
 mod socket;
+mod state;
 mod tx_buf;
 
 use crate::kapi::{
@@ -68,11 +69,8 @@ pub(crate) use notifier::{
     NetdevNotifier, //
 };
 pub(crate) use skb::Skb;
-pub(crate) use socket::{
-    Shutdown,
-    Socket,
-    TcpState, //
-};
+pub(crate) use socket::Socket;
+pub(crate) use state::TcpState;
 pub(crate) use tx_buf::TxBuf;
 
 /// How long the drop of [`Net`] is silent before its first message, and between two messages.

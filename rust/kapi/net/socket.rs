@@ -22,9 +22,13 @@ use super::{
         SendSeq, //
     },
     netdev::NetNs,
+    state::TcpState,
     NetRef, //
 };
-use crate::kapi::bindings;
+use crate::kapi::{
+    bindings,
+    errno, //
+};
 use core::{
     mem::ManuallyDrop,
     ptr::{
@@ -45,45 +49,6 @@ use kernel::{
     },
 };
 
-/// The state of a connection (RFC 9293, 3.3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TcpState {
-    Established,
-    SynSent,
-    SynRecv,
-    FinWait1,
-    FinWait2,
-    TimeWait,
-    Close,
-    CloseWait,
-    LastAck,
-    Listen,
-    Closing,
-}
-
-impl TcpState {
-    pub(super) fn from_raw(state: ffi::c_int) -> Self {
-        match state as u32 {
-            bindings::TCP_ESTABLISHED => TcpState::Established,
-            bindings::TCP_SYN_SENT => TcpState::SynSent,
-            bindings::TCP_SYN_RECV | bindings::TCP_NEW_SYN_RECV => TcpState::SynRecv,
-            bindings::TCP_FIN_WAIT1 => TcpState::FinWait1,
-            bindings::TCP_FIN_WAIT2 => TcpState::FinWait2,
-            bindings::TCP_TIME_WAIT => TcpState::TimeWait,
-            bindings::TCP_CLOSE_WAIT => TcpState::CloseWait,
-            bindings::TCP_LAST_ACK => TcpState::LastAck,
-            bindings::TCP_LISTEN => TcpState::Listen,
-            bindings::TCP_CLOSING => TcpState::Closing,
-            _ => TcpState::Close,
-        }
-    }
-
-    /// Whether data may be sent.
-    pub(crate) fn is_open(self) -> bool {
-        matches!(self, TcpState::Established | TcpState::CloseWait)
-    }
-}
-
 /// How far [`Socket::connect`] got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Connect {
@@ -93,9 +58,9 @@ pub(crate) enum Connect {
     InProgress,
 }
 
-/// What [`Socket::shutdown`] ends.
+/// The directions that [`Handle::shutdown`] ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shutdown {
+pub(super) enum Shutdown {
     /// Sending: a FIN follows the data.
     Send,
     /// Both.
@@ -286,7 +251,7 @@ impl Handle {
 ///
 /// Share it as an `Arc<Socket>`: all methods take `&self`. It may be dropped in any context, and is
 /// then released a little later, in process context. For an immediate effect call [`Self::detach`],
-/// [`Self::abort`] or [`Self::shutdown`].
+/// [`Self::abort`] or [`Self::send_fin`].
 ///
 /// Methods may sleep, unless they say otherwise. None waits for the network.
 pub(crate) struct Socket(ManuallyDrop<Pin<KBox<Handle>>>);
@@ -398,9 +363,22 @@ impl Socket {
         unsafe { bindings::kapi_sk_can_share(self.0.sk()) }
     }
 
-    /// Ends one direction, or both.
-    pub(crate) fn shutdown(&self, how: Shutdown) -> Result {
-        self.0.shutdown(how)
+    /// Ends the sending direction: a FIN follows the data. Nobody sends meanwhile.
+    ///
+    /// Fails with `ENOTCONN` if this end is closed already, and with `ENOMEM` if TCP has no memory
+    /// for the FIN. TCP does not try again then (`tcp_send_fin()`), and the closed socket goes on
+    /// answering the peer's probes. So the caller has to reset the connection.
+    pub(crate) fn send_fin(&self) -> Result {
+        if !self.state().is_open() {
+            return Err(errno::enotconn());
+        }
+        let before = self.sent().next;
+        self.0.shutdown(Shutdown::Send)?;
+        // A FIN takes a sequence number.
+        match self.sent().next == before {
+            true => Err(ENOMEM),
+            false => Ok(()),
+        }
     }
 
     /// Resets the connection: queued data is not sent any more.
