@@ -33,13 +33,7 @@ use crate::kapi::{
         NetdevNotifier, //
     },
     random::SipHash,
-    rdma::{
-        self,
-        DriverRegistration,
-        LinkRegistration,
-        Notice,
-        ReleaseQueue, //
-    },
+    rdma::{self, DriverRegistration, LinkRegistration},
     slot,
     wq::{
         Kind,
@@ -170,10 +164,8 @@ pub(crate) struct Provider {
     _link: Pin<KBox<LinkRegistration<link::Link>>>,
     _netdev: NetdevNotifier,
     _devices: DriverRegistration<Siw>,
-    _notice: Notice<Siw>,
     _shared: slot::Installed,
     _quiesce: Quiesce,
-    _release: ReleaseQueue,
     _net: Net,
 }
 
@@ -182,22 +174,18 @@ impl Provider {
     pub(crate) fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
         crc32c::choose()?;
         let net = Net::new(c"siw_release")?;
-        let release = ReleaseQueue::new(c"siw_unpin")?;
         let shared = Shared::new(module, params, net.user())?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
-        let notice = Notice::register(c"siw")?;
-        let devices = DriverRegistration::new();
+        let devices = DriverRegistration::new(c"siw")?;
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
         let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
         Ok(Self {
             _link: link,
             _netdev: netdev,
             _devices: devices,
-            _notice: notice,
             _shared: installed,
             _quiesce: quiesce,
-            _release: release,
             _net: net,
         })
     }

@@ -136,7 +136,7 @@ impl kernel::Module for Module {
             node_desc: c"Null RDMA device",
             num_comp_vectors: 1,
         };
-        let devices = DriverRegistration::new();
+        let devices = DriverRegistration::new(c"rdma_null")?;
         Device::<Null>::new(module, &cfg, Atomic::new(0))?.register(c"rdma_null%d")?;
         Ok(Self { _devices: devices })
     }

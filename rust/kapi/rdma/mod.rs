@@ -14,7 +14,6 @@
 //!
 //! A function sleeps only if its description says so; softirq may call all others.
 
-mod client;
 pub(crate) mod cq;
 mod details;
 mod device;
@@ -29,6 +28,7 @@ mod ops;
 mod page_layout;
 pub(crate) mod pd;
 pub(crate) mod qp;
+mod registration;
 mod ring;
 mod setting;
 pub(crate) mod srq;
@@ -41,12 +41,11 @@ mod wc;
 mod wr;
 
 pub(crate) use self::{
-    client::Notice,
     cq::Cq,
     details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, port_cap, Device, DeviceAttr, DeviceConfig,
-        Driver, DriverRegistration, NodeType, PortAttr, PortEvent, Protocol,
+        Driver, NodeType, PortAttr, PortEvent, Protocol,
     },
     gate::InUse,
     link::{LinkOps, LinkRegistration},
@@ -56,13 +55,14 @@ pub(crate) use self::{
     object::ObjId,
     pd::Pd,
     qp::Qp,
+    registration::DriverRegistration,
     ring::{CtrlWord, RingElem, UserRing},
     setting::Setting,
     srq::Srq,
     table::{ObjTable, RcuArc, RcuTable},
     ucontext::Customer,
     udata::Udata,
-    umem::{ReleaseQueue, Umem},
+    umem::Umem,
     wc::{Wc, WcOpcode, WcOut, WcStatus},
     wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };

@@ -46,18 +46,18 @@ use crate::kapi::bindings::{
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 
-/// Runs deferred releases. There is one in the module. It is dropped last and waits for them.
+/// Runs deferred releases. There is one in the module. The drop waits for them.
 ///
 /// # Invariants
 ///
 /// `QUEUE` is the queue that `new` made.
-pub(crate) struct ReleaseQueue(());
+pub(super) struct ReleaseQueue(());
 
 impl ReleaseQueue {
     /// Makes the queue, and names it `name`. May sleep.
     ///
     /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
-    pub(crate) fn new(name: &CStr) -> Result<Self> {
+    pub(super) fn new(name: &CStr) -> Result<Self> {
         if !QUEUE.load(Acquire).is_null() {
             return Err(EBUSY);
         }

@@ -419,41 +419,6 @@ impl<D: Driver> Drop for DeviceRef<D> {
     }
 }
 
-/// Stands for the devices of a driver: unregisters all of them when it is dropped. The module
-/// keeps it, and drops it when nothing can make a device any more. Dropping it may sleep.
-///
-/// # Examples
-///
-/// ```ignore
-/// struct Module {
-///     _devices: DriverRegistration<MyDriver>,
-/// }
-///
-/// impl kernel::Module for Module {
-///     fn init(module: &'static ThisModule) -> Result<Self> {
-///         // Made first, so that an error unregisters the devices that there are.
-///         let devices = DriverRegistration::new();
-///         add_devices(module)?;
-///         Ok(Self { _devices: devices })
-///     }
-/// }
-/// ```
-pub(crate) struct DriverRegistration<D: Driver>(PhantomData<fn() -> D>);
-
-impl<D: Driver> DriverRegistration<D> {
-    /// Makes the guard. It does not register anything itself.
-    pub(crate) fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<D: Driver> Drop for DriverRegistration<D> {
-    fn drop(&mut self) {
-        // SAFETY: All devices of the driver have a `dealloc_driver`.
-        unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
-    }
-}
-
 /// Whether a port on this network device is active (`ib_get_curr_port_state`).
 pub(crate) fn port_active(ndev: &NetDev) -> bool {
     // SAFETY: `ndev` is valid.
