@@ -10,6 +10,10 @@ use core::any::Any;
 use kernel::{
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SetOnce, //
     },
@@ -19,6 +23,9 @@ kernel::sync::global_lock! {
     // SAFETY: Every user of the lock checks `READY` first, which is set after `init()`.
     unsafe(uninit) static PLACE: Mutex<Option<Arc<dyn Any + Send + Sync>>> = None;
 }
+
+/// Whether somebody initialises `PLACE`, or has.
+static CLAIMED: Atomic<bool> = Atomic::new(false);
 
 /// Whether `PLACE` is initialised.
 static READY: SetOnce<()> = SetOnce::new();
@@ -30,10 +37,10 @@ pub(crate) struct Installed(());
 ///
 /// Fails with `EBUSY` if a value was installed before. May sleep.
 pub(crate) fn install(value: Arc<dyn Any + Send + Sync>) -> Result<Installed> {
-    if READY.as_ref().is_some() {
+    if CLAIMED.xchg(true, Relaxed) {
         return Err(EBUSY);
     }
-    // SAFETY: Called once: module initialisation runs once, and `READY` is unset.
+    // SAFETY: Called once, because the claim is never given back.
     unsafe { PLACE.init() };
     *PLACE.lock() = Some(value);
     READY.populate(());

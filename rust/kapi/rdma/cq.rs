@@ -88,7 +88,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// The completion queue goes; no QP completes into it any more. May sleep.
+    /// The completion queue is being destroyed. No QP completes into it any more. May sleep.
     fn destroy(cq: &Cq<D>) {}
 
     /// Moves completions to `out`, as many as it has room for. If it fails, the consumer gets those

@@ -68,10 +68,10 @@ unsafe impl<L: LinkOps> Send for LinkRegistration<L> {}
 unsafe impl<L: LinkOps> Sync for LinkRegistration<L> {}
 
 impl<L: LinkOps> LinkRegistration<L> {
-    /// Registers the kind. May sleep.
-    pub(crate) fn new(kind: &'static CStr) -> impl PinInit<Self> {
-        pin_init!(Self {
-            ops <- Opaque::ffi_init(|slot: *mut rdma_link_ops| {
+    /// Registers the kind. Fails with `EEXIST` if there is one of that name. May sleep.
+    pub(crate) fn new(kind: &'static CStr) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            ops <- Opaque::try_ffi_init(|slot: *mut rdma_link_ops| {
                 let ops = rdma_link_ops {
                     type_: kind.as_char_ptr(),
                     newlink: Some(newlink::<L>),
@@ -81,6 +81,14 @@ impl<L: LinkOps> LinkRegistration<L> {
                 unsafe { slot.write(ops) };
                 // SAFETY: It is complete, and stays there until it is dropped.
                 unsafe { bindings::rdma_link_register(slot) };
+                // SAFETY: Written above. Neighbours in the list change the entry, but not to null.
+                let next = unsafe { (&raw const (*slot).list.next).read_volatile() };
+                // The call only warns if the name is taken, and leaves the entry as it is.
+                if next.is_null() {
+                    return Err(EEXIST);
+                }
+                // INVARIANT: The entry is in the list.
+                Ok(())
             }),
             _p: PhantomData,
         })

@@ -104,7 +104,8 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// The region goes. If it fails the region stays, or else the payload is dropped. May sleep.
+    /// The region is being deregistered. After success the payload is dropped; after an error the
+    /// region stays. May sleep.
     fn dereg(mr: &Mr<D>) -> Result {
         missing()
     }

@@ -107,7 +107,8 @@ pub(crate) struct Object<D: Driver, B: Base<D>> {
 }
 
 // SAFETY: The C structure is only read, or changed through functions of the core that do their
-// own locking; the payload is `Send` by the bound of `Base::Data`.
+// own locking. What is set here is set before anybody else sees the object, or under a lock of the
+// core. The payload is `Send` by the bound of `Base::Data`.
 unsafe impl<D: Driver, B: Base<D>> Send for Object<D, B> {}
 
 // SAFETY: As above; the payload is `Sync` by the bound of `Base::Data`.

@@ -9,8 +9,8 @@
 //! these names:
 //!
 //! - *live*: the device is initialised, and objects are live, with all that they refer to.
-//! - *valid*: pointers to attributes, lists and results are valid for the call, and the core keeps
-//!   others off what they point to.
+//! - *valid*: pointers to attributes, lists and results are valid for the call, and nobody else
+//!   accesses what they point to.
 //! - *verb*: `udata` is null for a kernel consumer, or else of a verb that is being executed.
 
 use core::marker::PhantomData;

@@ -49,7 +49,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// The protection domain goes; nothing is in it any more.
+    /// The protection domain is being deallocated. Nothing is in it any more.
     fn dealloc(pd: &Pd<D>) {}
 }
 

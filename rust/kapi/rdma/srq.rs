@@ -80,7 +80,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// The shared receive queue goes; no QP uses it any more. May sleep.
+    /// The shared receive queue is being destroyed. No QP uses it any more. May sleep.
     fn destroy(srq: &Srq<D>) {}
 
     /// Posts to a shared receive queue. If it fails, the consumer gets the request that

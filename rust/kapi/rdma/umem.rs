@@ -21,8 +21,7 @@ use kernel::{
     sync::atomic::{
         Acquire,
         Atomic,
-        Full,
-        Release, //
+        Full, //
     },
     types::{
         Opaque,
@@ -58,16 +57,17 @@ impl ReleaseQueue {
     ///
     /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
     pub(super) fn new(name: &CStr) -> Result<Self> {
-        if !QUEUE.load(Acquire).is_null() {
-            return Err(EBUSY);
-        }
         let flags = bindings::wq_flags_WQ_UNBOUND;
         // SAFETY: The name is valid during the call, which copies it.
         let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
         if queue.is_null() {
             return Err(ENOMEM);
         }
-        QUEUE.store(queue, Release);
+        if QUEUE.cmpxchg(null_mut(), queue, Full).is_err() {
+            // SAFETY: Made above, and nobody else knows it.
+            unsafe { bindings::destroy_workqueue(queue) };
+            return Err(EBUSY);
+        }
         // INVARIANT: Just set.
         Ok(Self(()))
     }

@@ -236,8 +236,12 @@ impl<'a, D: Driver> SendWr<'a, D> {
         }
     }
 
-    /// Gathers the payload of a request with [`send_flags::INLINE`] into `dst`.
+    /// Gathers the payload of a request with [`send_flags::INLINE`] into `dst`, and returns its
+    /// length in bytes. Fails with `EINVAL` if it does not fit, or if the request is another one.
     pub(crate) fn copy_inline(&self, dst: &mut [u8]) -> Result<usize> {
+        if self.flags() & send_flags::INLINE == 0 {
+            return Err(EINVAL);
+        }
         let mut used = 0usize;
         for sge in self.sges() {
             let end = used.checked_add(sge.len as usize).ok_or(EINVAL)?;

@@ -42,7 +42,7 @@ use crate::kapi::rdma::{
 /// otherwise.
 ///
 /// An operation that makes an object gets a [`New`](crate::kapi::rdma::object::New), initialises
-/// the payload by it, answers the program, and returns the
+/// the payload with it, answers the program, and returns the
 /// [`Live`](crate::kapi::rdma::object::Live) that the initialisation gave. If it fails in between,
 /// the payload is dropped, without a call of `destroy`. After `destroy` the payload is dropped as
 /// soon as the last [`ARef`](kernel::sync::aref::ARef) of the object is gone; the provider has to

@@ -103,7 +103,7 @@ pub(crate) trait Provider<D: Driver> {
         missing()
     }
 
-    /// Listens no longer.
+    /// Stops listening.
     fn destroy_listen(listener: Arc<Self::Listener>) -> Result {
         missing()
     }

@@ -117,13 +117,13 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// The queue pair goes. May sleep.
+    /// The queue pair is being destroyed. May sleep.
     fn destroy(qp: &Qp<D>) {}
 
     /// Posts to the send queue. If it fails, the consumer gets the request that [`SendWrs::next`]
     /// returned last; those before it are posted. Any context.
     ///
-    /// `wrs` is empty if a program owns the QP: it rings the bell of its mapped queue.
+    /// `wrs` is empty if a program owns the QP: it rings the doorbell of its mapped queue.
     fn post_send(qp: &Qp<D>, wrs: &mut SendWrs<'_, D>) -> Result {
         missing()
     }
@@ -179,7 +179,8 @@ impl<'a, D: Driver> New<'a, D> {
     pub(crate) fn pd(&self) -> &'a Pd<D> {
         // SAFETY: The core initialised the structure.
         let pd = unsafe { (*self.as_raw()).pd };
-        // SAFETY: The core checked it (`create_qp` of verbs.c needs one) and counts its users.
+        // SAFETY: Only the target of an XRC domain has none, and `ops` has no operations for such
+        // domains. The core counts the users of the others.
         unsafe { Pd::from_raw(pd) }
     }
 }
