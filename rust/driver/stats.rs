@@ -76,7 +76,7 @@ counters! {
     /// Connections closed before their request was with the consumer, because too many of a
     /// listener were in that state.
     Evictions = c"evictions",
-    /// Connections reset after the handshake, by either end.
+    /// Connections reset after the handshake, by this end, or by the peer before this end closed.
     Aborts = c"aborts",
     /// Connections reset because their orderly close timed out.
     DrainTimeouts = c"drain_timeouts",

@@ -132,8 +132,9 @@ impl Endpoint {
         self.sock.send_fin().is_ok()
     }
 
-    /// Sends our FIN, which nothing precedes any more. If there is no memory for it, an RST tells
-    /// the peer.
+    /// Sends our FIN, which nothing precedes any more. If there is no memory for it, a peer that
+    /// has not closed gets an RST. One that has closed knows that the end is near, and bounds the
+    /// wait for our FIN itself.
     pub(super) fn fin_or_reset(&self) {
         if let Err(ENOMEM) = self.sock.send_fin() {
             self.dev.stats.inc(Counter::Aborts);

@@ -101,7 +101,7 @@ pub(crate) struct Stream {
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
     /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`].
-    rx_bars: Atomic<u32>,
+    rx_shut: Atomic<u32>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
     #[pin]
@@ -147,7 +147,7 @@ impl Stream {
             given_up <- Completion::new(),
             tx: Slot::new(),
             rx: Slot::new(),
-            rx_bars: Atomic::new(0),
+            rx_shut: Atomic::new(0),
             orq <- ranked_spinlock!(Rank::Orq, Orq::empty()),
             irrq <- ranked_spinlock!(Rank::Irrq, Irrq::empty()),
             requests: Atomic::new(0),
@@ -198,7 +198,7 @@ impl Stream {
     }
 
     /// Applies `f` to the transmit token; `f` may be called several times. `guess` is the word that
-    /// is expected there; a wrong guess costs no more than a look would.
+    /// is expected there. A right guess saves the look; a wrong one costs an exchange that fails.
     ///
     /// The exchange is a full barrier even if the word stays the same. What the caller did before
     /// is visible to the owner, which looks once more before it leaves.
@@ -221,35 +221,35 @@ impl Stream {
     /// Whether `data_ready` may receive. The caller holds the socket, whose lock orders this: what
     /// [`Self::stop_rx`] does before the lock is taken is seen by all who take it later.
     pub(super) fn rx_is_open(&self) -> bool {
-        self.rx_bars.load(Relaxed) == 0
+        self.rx_shut.load(Relaxed) == 0
     }
 
     /// Ends reception, except for a run that has begun and holds the socket.
     pub(super) fn stop_rx(&self) {
-        self.set_rx_bars(|bars| bars | RX_STOPPED);
+        self.set_rx_shut(|shut| shut | RX_STOPPED);
     }
 
-    /// Leaves reception to a datamover. The lock of its queue orders this before its turn.
+    /// Leaves reception to a datamover. The lock of `Mover::queued` orders this before its turn.
     pub(super) fn defer_rx(&self) {
-        self.set_rx_bars(|bars| bars | RX_DUE);
+        self.set_rx_shut(|shut| shut | RX_DUE);
     }
 
-    /// Takes reception over from the datamover, or as the datamover. The caller locks the socket
-    /// afterwards, which orders this for other receivers. Returns whether it was due.
+    /// Takes reception over from the datamover, or as the datamover. Returns whether it was due.
+    /// The caller receives with the socket locked, which orders this for other receivers.
     pub(super) fn take_rx(&self) -> bool {
-        self.rx_is_due() && self.set_rx_bars(|bars| bars & !RX_DUE) & RX_DUE != 0
+        self.rx_is_due() && self.set_rx_shut(|shut| shut & !RX_DUE) & RX_DUE != 0
     }
 
     /// Whether a datamover has to continue reception.
     pub(super) fn rx_is_due(&self) -> bool {
-        self.rx_bars.load(Relaxed) & RX_DUE != 0
+        self.rx_shut.load(Relaxed) & RX_DUE != 0
     }
 
-    /// Applies `f` to the bars, and returns those that were there.
-    fn set_rx_bars(&self, f: impl Fn(u32) -> u32) -> u32 {
-        let mut now = self.rx_bars.load(Relaxed);
+    /// Applies `f` to the reasons, and returns those that were there.
+    fn set_rx_shut(&self, f: impl Fn(u32) -> u32) -> u32 {
+        let mut now = self.rx_shut.load(Relaxed);
         loop {
-            match self.rx_bars.cmpxchg(now, f(now), Relaxed) {
+            match self.rx_shut.cmpxchg(now, f(now), Relaxed) {
                 Ok(old) => return old,
                 Err(other) => now = other,
             }

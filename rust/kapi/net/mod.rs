@@ -142,7 +142,7 @@ impl Drop for Net {
         let users = &unsafe { self.0.as_ref() }.users;
         while !context::poll(PATIENCE_MS, 1, || users.load(Acquire) == 0) {
             pr_warn!(
-                "unloading waits for {} sockets, or messages that are queued at a network device\n",
+                "unloading waits for {} users of sockets, as are messages queued at a network device\n",
                 users.load(Relaxed)
             );
         }

@@ -156,7 +156,7 @@ impl<T: RingElem> UserRing<T> {
         unsafe { self.elem(i).add(Self::FLAGS) }
     }
 
-    /// The flags of element `i`, a hint for reads: only stores are sure to come after this.
+    /// The flags of element `i`, a hint. Only stores that depend on them come after this.
     pub(crate) fn flags(&self, i: u32) -> u16 {
         let flags = self.flags_at(i);
         if T::WIDE {
@@ -281,7 +281,7 @@ impl CtrlWord {
         Ok(Self { _mem: mem, word })
     }
 
-    /// Reads the word. Only stores are sure to come after this.
+    /// Reads the word. Only stores that depend on it come after this.
     pub(crate) fn load(&self) -> u32 {
         // SAFETY: Valid and aligned by the type invariants.
         unsafe { self.word.as_ptr().read_volatile() }

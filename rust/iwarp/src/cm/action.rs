@@ -89,7 +89,7 @@ pub enum Count {
     Eviction,
     /// A rejection by the peer.
     Reject,
-    /// A connection reset after its handshake, by either end.
+    /// A connection reset after its handshake, by this end, or by the peer before our FIN.
     Abort,
     /// A connection reset because its orderly close has timed out.
     DrainTimeout,
