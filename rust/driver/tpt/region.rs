@@ -94,12 +94,26 @@ pub(super) fn rights(access: u32) -> Result<Rights> {
     Ok(rights)
 }
 
-/// Counts a region, enters it in the table and returns its STag.
+impl Mr {
+    /// The answer to a request for this region, which has `len` bytes from `iova` on. Local and
+    /// remote accesses use the same STag.
+    fn made(self, iova: u64, len: u64) -> mr::New<Self> {
+        mr::New {
+            lkey: self.stag.0,
+            rkey: self.stag.0,
+            data: self,
+            iova,
+            len,
+        }
+    }
+}
+
+/// Counts a region and enters it in the table.
 fn add(
     pd: &rdma::Pd<Siw>,
     key: Option<u8>,
     make: impl FnOnce(Stag, PdId) -> Result<RcuArc<Entry>>,
-) -> Result<(Mr, u32)> {
+) -> Result<Mr> {
     let dev = pd.dev();
     let counted = Count::take(dev, |dev| &dev.counts.mr, limits::MR)?;
     let mut drawn = Stag(0);
@@ -110,12 +124,11 @@ fn add(
         },
         key,
     )?;
-    let mr = Mr {
+    Ok(Mr {
         entry,
         stag: drawn,
         counted,
-    };
-    Ok((mr, drawn.0))
+    })
 }
 
 #[vtable]
@@ -149,7 +162,7 @@ impl mr::Operations<Siw> for Mr {
         };
         let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
         let len = req.len;
-        let (mr, stag) = add(pd, key, |stag, pd| {
+        let mr = add(pd, key, |stag, pd| {
             Entry::new(
                 Kind::Mr,
                 pd,
@@ -166,15 +179,12 @@ impl mr::Operations<Siw> for Mr {
             )
         })?;
         if let Some(udata) = udata {
-            udata.respond_full(&abi::RespRegMr { stag, pad: 0 })?;
+            udata.respond_full(&abi::RespRegMr {
+                stag: mr.stag.0,
+                pad: 0,
+            })?;
         }
-        Ok(mr::New {
-            data: mr,
-            lkey: stag,
-            rkey: stag,
-            iova: base,
-            len,
-        })
+        Ok(mr.made(base, len))
     }
 
     /// A region that REG_MR work requests fill.
@@ -191,7 +201,7 @@ impl mr::Operations<Siw> for Mr {
         let pages = max_sg as usize;
         let live = PageList::new(pages)?;
         let shadow = PageList::new(pages)?;
-        let (mr, stag) = add(pd, None, |stag, pd| {
+        let mr = add(pd, None, |stag, pd| {
             Entry::new(
                 Kind::FastMr,
                 pd,
@@ -207,13 +217,7 @@ impl mr::Operations<Siw> for Mr {
                 Some(shadow),
             )
         })?;
-        Ok(mr::New {
-            data: mr,
-            lkey: stag,
-            rkey: stag,
-            iova: 0,
-            len: (pages * PAGE_SIZE) as u64,
-        })
+        Ok(mr.made(0, (pages * PAGE_SIZE) as u64))
     }
 
     /// All of the kernel's memory, for local use by kernel consumers.
@@ -225,7 +229,7 @@ impl mr::Operations<Siw> for Mr {
         if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
             return Err(errno::eopnotsupp());
         }
-        let (mr, stag) = add(pd, None, |stag, pd| {
+        let mr = add(pd, None, |stag, pd| {
             Entry::new(
                 Kind::DmaMr,
                 pd,
@@ -241,13 +245,7 @@ impl mr::Operations<Siw> for Mr {
                 None,
             )
         })?;
-        Ok(mr::New {
-            data: mr,
-            lkey: stag,
-            rkey: stag,
-            iova: 0,
-            len: u64::MAX,
-        })
+        Ok(mr.made(0, u64::MAX))
     }
 
     /// Collects the pages that the next REG_MR registers.
