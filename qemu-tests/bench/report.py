@@ -116,6 +116,14 @@ class Figures:
         spread = f" ±{50 * (max(values) - min(values)) / median:.0f}%" if len(values) > 1 and median else ""
         return amount(median) + spread
 
+    def ratios(self, *key, than):
+        """The quartiles of the ratio round by round: what disturbs the machine for long disturbs both."""
+        a, b = self.values.get(key, []), self.values.get((key[0], than, key[2]), [])
+        if not a or len(a) != len(b) or not all(b):
+            return None
+        each = [x / y for x, y in zip(a, b)]
+        return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+
     def ratio(self, *key, than):
         a, b = self.median(*key), self.median(key[0], than, key[2])
         return f"{a / b:.2f}" if a and b else "-"
@@ -155,14 +163,20 @@ def measured(figures, place):
 
 
 def compared(figures, place):
-    """This driver and that of another tree."""
-    rows = [["median", "", "old", "new", "new / old", ""]]
+    """This driver and that of another tree. One is worse if three rounds in four say so, by more than the tolerance in
+    half of them."""
+    rows = [["median", "", "old", "new", "new / old", "half of the rounds", ""]]
     for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
-        old, new = (figures.median(place, who, measure) for who in ("old-siw", "siw"))
-        ratio = new / old if old and new else 1
-        gain = 1 / ratio if LESS_IS_BETTER.match(measure) else ratio
-        rows.append([*title(measure), *(figures.cell(place, who, measure) for who in ("old-siw", "siw")),
-                     figures.ratio(place, "siw", measure, than="old-siw"), "worse" if gain < 1 - TOLERANCE else ""])
+        row = [*title(measure), *(figures.cell(place, who, measure) for who in ("old-siw", "siw"))]
+        quartiles = figures.ratios(place, "siw", measure, than="old-siw")
+        if quartiles:
+            low, median, high = quartiles
+            less = LESS_IS_BETTER.match(measure)
+            worse = median > 1 + TOLERANCE and low > 1 if less else median < 1 - TOLERANCE and high < 1
+            row += [f"{median:.2f}", f"{low:.2f} to {high:.2f}", "worse" if worse else ""]
+        else:
+            row += [figures.ratio(place, "siw", measure, than="old-siw"), "-", "rounds are missing"]
+        rows.append(row)
     return rows
 
 
