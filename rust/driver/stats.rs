@@ -7,6 +7,7 @@
 //! (`drivers/infiniband/core/counters.c`) counts for that one instead, and the core adds it to the
 //! port's.
 
+use crate::kapi::sync::Once;
 use kernel::{
     str::CStr,
     sync::atomic::{
@@ -134,13 +135,13 @@ impl Stats {
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.0
             .get(counter as usize)
-            .map_or(0, |value| value.load(Relaxed))
+            .map_or(0, |value| value.read_once())
     }
 
     /// Adds the counters to `sums`. Any context.
     pub(crate) fn add_to(&self, sums: &mut [u64]) {
         for (sum, value) in sums.iter_mut().zip(&self.0) {
-            *sum = sum.wrapping_add(value.load(Relaxed));
+            *sum = sum.wrapping_add(value.read_once());
         }
     }
 

@@ -13,14 +13,14 @@ use self::table::{
     add_byte,
     add_word, //
 };
-use crate::kapi::bindings;
+use crate::kapi::{
+    bindings,
+    sync::Once, //
+};
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    },
+    sync::atomic::Atomic,
     time::{
         Instant,
         Monotonic, //
@@ -62,7 +62,7 @@ pub(crate) fn choose() -> Result {
             return Err(EIO);
         }
     }
-    BY_TABLE.store(table < kernel, Relaxed);
+    BY_TABLE.write_once(table < kernel);
     Ok(())
 }
 
@@ -103,7 +103,7 @@ unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
 
 /// Whether tables are used.
 pub(in crate::kapi) fn is_by_table() -> bool {
-    BY_TABLE.load(Relaxed)
+    BY_TABLE.read_once()
 }
 
 /// The state of a CRC32c computation.

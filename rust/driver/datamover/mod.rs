@@ -17,7 +17,10 @@ use crate::{
     },
     kapi::{
         context,
-        sync::SpinLockIrq,
+        sync::{
+            Once,
+            SpinLockIrq, //
+        },
         wq::{
             Kind,
             WorkQueue, //
@@ -104,15 +107,15 @@ impl Movers {
     /// The competition on this CPU while the QP of `mover` transmits; `None` if no other QP waits.
     pub(crate) fn others(&self, mover: &Mover) -> Option<Others> {
         // The usual case reads one word, which hardly ever changes.
-        if self.waiting.load(Relaxed) == 0 {
+        if self.waiting.read_once() == 0 {
             return None;
         }
         let cpu = context::cpu();
         let lane = self.lanes.get(cpu as usize)?;
-        let waiting = lane.waiting.load(Relaxed);
+        let waiting = lane.waiting.read_once();
         (waiting != 0).then(|| Others {
             waiting,
-            turns: lane.turns.load(Relaxed),
+            turns: lane.turns.read_once(),
             sharers: mover.member.sharers(cpu, waiting),
         })
     }

@@ -6,13 +6,11 @@
 //! one would get (`iwarp::qp::fairness`). So more QPs do not gain more bandwidth.
 
 use super::by_cpu;
+use crate::kapi::sync::Once;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Atomic,
         Arc,
         Mutex, //
     },
@@ -89,7 +87,7 @@ impl Membership {
     /// The number of queue pairs that divide the tenant's share of `cpu` when `waiting` wait there
     /// and one of the tenant's transmits; 1 if no other tenant waits.
     pub(super) fn sharers(&self, cpu: u32, waiting: u32) -> u32 {
-        let ours = self.waiting(cpu).map_or(0, |n| n.load(Relaxed));
+        let ours = self.waiting(cpu).map_or(0, |n| n.read_once());
         if ours >= waiting {
             return 1;
         }

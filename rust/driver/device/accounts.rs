@@ -3,19 +3,19 @@
 //! The counters of the core (`drivers/infiniband/core/counters.c`), and the queue pairs bound to
 //! them.
 
-use crate::driver::{
-    stats::{
-        Stats,
-        Values,
-        NAMES, //
+use crate::{
+    driver::{
+        stats::{
+            Stats,
+            Values,
+            NAMES, //
+        },
+        Device,
+        QpObj, //
     },
-    Device,
-    QpObj, //
+    kapi::sync::Once, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 
 /// A counter of the core: the counts of queue pairs that are no longer bound to it.
 struct Account {
@@ -46,7 +46,7 @@ impl Accounts {
     /// Moves the counts of the queue pair to its counter, or to the device.
     fn settle(&mut self, dev: &Stats, qp: &QpObj) {
         let counts = qp.stats.take();
-        match self.get(qp.account.load(Relaxed)) {
+        match self.get(qp.account.read_once()) {
             Some(account) => {
                 for (sum, n) in account.values.iter_mut().zip(counts) {
                     *sum = sum.wrapping_add(n);
@@ -72,7 +72,7 @@ impl Device {
         }
         let of = of.unwrap_or(0);
         self.qps.for_each(|_, qp| {
-            if qp.account.load(Relaxed) == of {
+            if qp.account.read_once() == of {
                 qp.stats.add_to(sums);
             }
         });
@@ -98,7 +98,7 @@ impl Device {
             }
         };
         accounts.settle(&self.stats, qp);
-        qp.account.store(id, Relaxed);
+        qp.account.write_once(id);
         Ok(id)
     }
 
@@ -106,7 +106,7 @@ impl Device {
     pub(crate) fn unbind_counter(&self, qp: &QpObj) {
         let mut accounts = self.accounts.lock();
         accounts.settle(&self.stats, qp);
-        qp.account.store(0, Relaxed);
+        qp.account.write_once(0);
     }
 
     /// Removes a counter, whose counts the core has added to the port's. May sleep.

@@ -31,7 +31,10 @@ use crate::{
             SendSeq,
             SockView, //
         },
-        sync::SpinLockIrq, //
+        sync::{
+            Once,
+            SpinLockIrq, //
+        }, //
     }, //
 };
 use iwarp::{
@@ -58,7 +61,6 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Relaxed,
             Release, //
         },
         Arc, //
@@ -137,7 +139,7 @@ impl OnRelease for Releases {
     fn released(&self) {
         let qp = self.qp.lock().take();
         if let Some(qp) = qp {
-            qp.enqueue_mover(qp.stream.home.load(Relaxed));
+            qp.enqueue_mover(qp.stream.home.read_once());
         }
     }
 }

@@ -33,7 +33,10 @@ use crate::kapi::{
         qp,
         ObjId, //
     },
-    sync::SpinLockIrq, //
+    sync::{
+        Once,
+        SpinLockIrq, //
+    }, //
 };
 use iwarp::{
     mem::access::{
@@ -47,10 +50,7 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Atomic,
         Arc, //
     }, //
 };
@@ -116,7 +116,7 @@ impl Qp {
     /// Stores the negotiated read depths for `query_qp`.
     pub(crate) fn set_depths(&self, ird: u16, ord: u16) {
         self.depths
-            .store(u32::from(ird) | u32::from(ord) << 16, Relaxed);
+            .write_once(u32::from(ird) | u32::from(ord) << 16);
     }
 }
 
@@ -139,8 +139,8 @@ impl QpObj {
     #[inline]
     pub(crate) fn peer_accessor(&self) -> Accessor {
         Accessor {
-            remote: match self.strict.load(Relaxed) {
-                true => Rights(self.access.load(Relaxed)),
+            remote: match self.strict.read_once() {
+                true => Rights(self.access.read_once()),
                 // rdma_cm sets the flags itself, so they do not express what the program wants.
                 false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
             },

@@ -27,7 +27,10 @@ use crate::{
             Sge,
             UserRing, //
         },
-        sync::SpinLockIrq, //
+        sync::{
+            Once,
+            SpinLockIrq, //
+        }, //
     },
     uapi::abi, //
 };
@@ -37,10 +40,7 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+    sync::atomic::Atomic, //
 };
 
 /// The operation of a send work request.
@@ -293,7 +293,7 @@ impl Sq {
     /// does orders this after the end of the one before.
     pub(crate) fn cursor(&self) -> Cursor {
         Cursor(match &self.queue {
-            Queue::User(user) => user.get.load(Relaxed),
+            Queue::User(user) => user.get.read_once(),
             Queue::Kernel(_) => 0,
         })
     }
@@ -320,7 +320,7 @@ impl Sq {
         }
         user.ring.free_fenced(at.0);
         at.0 = at.0.wrapping_add(1);
-        user.get.store(at.0, Relaxed);
+        user.get.write_once(at.0);
         parse(wr)?;
         Ok(true)
     }

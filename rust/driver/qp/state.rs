@@ -5,7 +5,10 @@
 use super::Qp;
 use crate::{
     driver::QpObj,
-    kapi::sync::smp_mb, //
+    kapi::sync::{
+        smp_mb,
+        Once, //
+    }, //
 };
 use iwarp::qp::{
     fsm::{
@@ -19,10 +22,7 @@ use iwarp::qp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Full,
-        Relaxed, //
-    }, //
+    sync::atomic::Full, //
 };
 
 pub(crate) use iwarp::qp::phase::Phase;
@@ -30,7 +30,7 @@ pub(crate) use iwarp::qp::phase::Phase;
 impl Qp {
     /// The phase. Any context.
     pub(crate) fn phase(&self) -> Phase {
-        Phase::from_word(self.phase.load(Relaxed))
+        Phase::from_word(self.phase.read_once())
     }
 
     /// Advances to `to`, and returns whether the phase was behind. Any context; always a full
@@ -49,7 +49,7 @@ impl Qp {
     }
 
     fn move_phase(&self, f: impl Fn(u32) -> Option<u32>) -> bool {
-        let mut now = self.phase.load(Relaxed);
+        let mut now = self.phase.read_once();
         while let Some(next) = f(now) {
             match self.phase.cmpxchg(now, next, Full) {
                 Ok(_) => return true,

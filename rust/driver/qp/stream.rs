@@ -35,6 +35,7 @@ use crate::{
         context,
         net::LockedSock,
         sync::{
+            Once,
             Slot,
             SpinLockIrq, //
         },
@@ -175,15 +176,15 @@ impl Stream {
 
     /// The state of the token, for debugfs.
     pub(crate) fn owner(&self) -> owner::Phase {
-        owner::phase(self.owner.load(Relaxed))
+        owner::phase(self.owner.read_once())
     }
 
     /// Turns begun, bytes sent, and the CPU whose datamover goes on; for debugfs.
     pub(crate) fn progress(&self) -> (u64, u64, u32) {
         (
-            self.turns.load(Relaxed),
-            self.sent.load(Relaxed),
-            self.home.load(Relaxed),
+            self.turns.read_once(),
+            self.sent.read_once(),
+            self.home.read_once(),
         )
     }
 
@@ -215,13 +216,13 @@ impl Stream {
 
     /// Whether the owner of the token is asked to give it up.
     pub(super) fn tx_stopping(&self) -> bool {
-        owner::is_stopping(self.owner.load(Relaxed))
+        owner::is_stopping(self.owner.read_once())
     }
 
     /// Whether `data_ready` may receive. The caller holds the socket, whose lock orders this: what
     /// [`Self::stop_rx`] does before the lock is taken is seen by all who take it later.
     pub(super) fn rx_is_open(&self) -> bool {
-        self.rx_shut.load(Relaxed) == 0
+        self.rx_shut.read_once() == 0
     }
 
     /// Ends reception, except for a run that has begun and holds the socket.
@@ -242,12 +243,12 @@ impl Stream {
 
     /// Whether a datamover has to continue reception.
     pub(super) fn rx_is_due(&self) -> bool {
-        self.rx_shut.load(Relaxed) & RX_DUE != 0
+        self.rx_shut.read_once() & RX_DUE != 0
     }
 
     /// Applies `f` to the reasons, and returns those that were there.
     fn set_rx_shut(&self, f: impl Fn(u32) -> u32) -> u32 {
-        let mut now = self.rx_shut.load(Relaxed);
+        let mut now = self.rx_shut.read_once();
         loop {
             match self.rx_shut.cmpxchg(now, f(now), Relaxed) {
                 Ok(old) => return old,
@@ -260,20 +261,20 @@ impl Stream {
     pub(super) fn add_request(&self, request: Request) -> iwarp::error::Result<()> {
         let mut irrq = self.irrq.lock();
         irrq.push(request)?;
-        self.requests.store(irrq.len(), Relaxed);
+        self.requests.write_once(irrq.len());
         Ok(())
     }
 
     /// Whether there are Read Requests to answer.
     pub(super) fn has_requests(&self) -> bool {
-        self.requests.load(Relaxed) != 0
+        self.requests.read_once() != 0
     }
 
     /// The next Read Request to answer.
     pub(super) fn take_request(&self) -> Option<Request> {
         let mut irrq = self.irrq.lock();
         let request = irrq.take()?;
-        self.requests.store(irrq.len(), Relaxed);
+        self.requests.write_once(irrq.len());
         Some(request)
     }
 
@@ -284,7 +285,7 @@ impl Stream {
 
     /// Whether the caller flushes the first work request after the peer was gone.
     pub(super) fn take_unreachable(&self) -> bool {
-        self.unreachable.load(Relaxed) && self.unreachable.xchg(false, Relaxed)
+        self.unreachable.read_once() && self.unreachable.xchg(false, Relaxed)
     }
 
     /// Empties the queues of Reads. Their contents are dropped without a lock.
@@ -292,7 +293,7 @@ impl Stream {
         let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
         let mut waiting = self.irrq.lock();
         let irrq = core::mem::replace(&mut *waiting, Irrq::empty());
-        self.requests.store(0, Relaxed);
+        self.requests.write_once(0);
         drop(waiting);
         drop((orq, irrq));
     }
@@ -346,8 +347,8 @@ impl QpObj {
             core::mem::replace(&mut *stream.irrq.lock(), irrq),
         );
         stream.completions.restart(params.rule);
-        stream.home.store(context::cpu(), Relaxed);
-        stream.gathers.store(false, Relaxed);
+        stream.home.write_once(context::cpu());
+        stream.gathers.write_once(false);
         stream.tx.put(tx);
         stream.rx.put(rx);
         if !self.advance(Phase::Rts) {

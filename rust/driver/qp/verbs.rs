@@ -35,7 +35,8 @@ use crate::{
             RecvWrs,
             SendWrs,
             Udata, //
-        }, //
+        },
+        sync::Once, //
     },
     uapi::abi, //
 };
@@ -52,10 +53,7 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    },
+    sync::atomic::Atomic,
     task::Kuid, //
 };
 
@@ -156,7 +154,7 @@ impl qp::Operations<Siw> for Qp {
         };
         // First, because the peer may come as soon as it is expected.
         if let Some(flags) = attr.access() {
-            qp.access.store(flags, Relaxed);
+            qp.access.write_once(flags);
         }
         let begins = match state {
             Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
@@ -216,7 +214,7 @@ impl qp::Operations<Siw> for Qp {
     }
 
     fn query(qp: &QpObj) -> Result<qp::Info> {
-        let depths = qp.depths.load(Relaxed);
+        let depths = qp.depths.read_once();
         Ok(qp::Info {
             state: match qp.state() {
                 State::Idle => qp::State::Init,
@@ -233,7 +231,7 @@ impl qp::Operations<Siw> for Qp {
                 ..qp.cap
             },
             path_mtu: qp.dev.netdev.mtu(),
-            access: qp.access.load(Relaxed) | access::LOCAL_WRITE,
+            access: qp.access.read_once() | access::LOCAL_WRITE,
             // Reads that this side may have outstanding, and the peer.
             max_rd_atomic: (depths >> 16).min(255) as u8,
             max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
@@ -344,7 +342,7 @@ impl QpObj {
         let pair = self.pair.lock().take();
         let Some(pair) = pair else { return };
         pair.cancel_sync();
-        self.strict.store(false, Relaxed);
+        self.strict.write_once(false);
         self.retreat();
         if self.phase() == Phase::Idle {
             self.discard();

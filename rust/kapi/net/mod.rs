@@ -17,6 +17,7 @@ mod tx_buf;
 use crate::kapi::{
     bindings,
     context,
+    sync::Once,
     wq::{
         Kind,
         WorkQueue, //
@@ -143,7 +144,7 @@ impl Drop for Net {
         while !context::poll(PATIENCE_MS, 1, || users.load(Acquire) == 0) {
             pr_warn!(
                 "unloading waits for {} users of sockets, as are messages queued at a network device\n",
-                users.load(Relaxed)
+                users.read_once()
             );
         }
         // The context that dropped the last one may still be in this module, and may be preempted.

@@ -26,7 +26,7 @@ use crate::kapi::bindings::{
 /// ```ignore
 /// // `rdma resource show cq -dd` prints `posted 17 overrun 0`.
 /// fn describe(cq: &Cq<MyDriver>, out: &mut Details<'_>) -> Result {
-///     out.number(c"posted", cq.posted.load(Relaxed))?;
+///     out.number(c"posted", cq.posted.read_once())?;
 ///     out.number(c"overrun", cq.overrun().into())
 /// }
 /// ```

@@ -38,12 +38,12 @@ use crate::kapi::bindings::{
 /// // In `impl Driver`; `limit` is an `Atomic<u32>` of the payload.
 /// const SETTINGS: &'static [Setting<Data>] = &[Setting {
 ///     name: c"limit",
-///     get: |data| data.limit.load(Relaxed),
+///     get: |data| data.limit.read_once(),
 ///     set: |data, value| {
 ///         if value > MAX_LIMIT {
 ///             return Err(EINVAL);
 ///         }
-///         data.limit.store(value, Relaxed);
+///         data.limit.write_once(value);
 ///         Ok(())
 ///     },
 /// }];

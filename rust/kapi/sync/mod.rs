@@ -3,8 +3,10 @@
 //! Locks and lock-free primitives that the kernel crate lacks.
 
 mod irq_lock;
+mod once;
 mod slot;
 
 pub(crate) use super::version::smp_mb;
 pub(crate) use irq_lock::SpinLockIrq;
+pub(crate) use once::Once;
 pub(crate) use slot::Slot;

@@ -39,7 +39,10 @@ use crate::kapi::{
     errno,
     net::SockAddr,
     rdma::qp,
-    sync::SpinLockIrq,
+    sync::{
+        Once,
+        SpinLockIrq, //
+    },
     wq, //
 };
 use iwarp::{
@@ -51,10 +54,7 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    },
+    sync::Arc,
     time::{
         msecs_to_jiffies,
         Jiffies,
@@ -394,7 +394,7 @@ impl QpObj {
             // `new` is dropped after the lock.
             return Err(EINVAL);
         }
-        self.strict.store(true, Relaxed);
+        self.strict.write_once(true);
         *slot = Some(new.clone());
         Ok(new)
     }

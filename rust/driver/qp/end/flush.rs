@@ -17,7 +17,10 @@ use crate::{
         stats::Counter,
         QpObj, //
     },
-    kapi::rdma::qp, //
+    kapi::{
+        rdma::qp,
+        sync::Once, //
+    }, //
 };
 use iwarp::{
     qp::flush,
@@ -69,7 +72,7 @@ impl QpObj {
 
     /// Claims the flush. If `true`, the caller must call [`Self::flush_rounds`]. A full barrier.
     fn claim_flush(&self) -> bool {
-        let mut now = self.stream.flushes.load(Relaxed);
+        let mut now = self.stream.flushes.read_once();
         loop {
             let (next, ours) = flush::claim(now);
             match self.stream.flushes.cmpxchg(now, next, Full) {

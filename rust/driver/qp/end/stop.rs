@@ -9,7 +9,10 @@ use crate::{
         stats::Counter,
         QpObj, //
     },
-    kapi::rdma::qp,
+    kapi::{
+        rdma::qp,
+        sync::Once, //
+    },
     trace, //
 };
 use iwarp::{
@@ -27,10 +30,7 @@ use iwarp::{
         Terminate, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 
 /// The cause of a stream's failure.
 pub(crate) enum Cause {
@@ -111,7 +111,7 @@ impl QpObj {
     /// Notes that the peer is gone; the next flushed work request reports it.
     pub(crate) fn peer_gone(&self) {
         // A flush follows an advance of the phase, whose barrier orders this before it.
-        self.stream.unreachable.store(true, Relaxed);
+        self.stream.unreachable.write_once(true);
     }
 
     /// Stops reception: nothing is placed after the return. Sleeps.

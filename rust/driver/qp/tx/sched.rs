@@ -27,6 +27,7 @@ use crate::{
         },
         sync::{
             smp_mb,
+            Once,
             SpinLockIrq, //
         },
         timer::OnTimer, //
@@ -116,7 +117,7 @@ impl QpObj {
             }
             Posted::Leave => return,
         }
-        if matches!(who, Kick::Poster) && self.stream.gathers.load(Relaxed) {
+        if matches!(who, Kick::Poster) && self.stream.gathers.read_once() {
             return self.kick_later();
         }
         if self.try_own(Wake::Post, true) {
@@ -125,7 +126,7 @@ impl QpObj {
                 Kick::KernelPoster => self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN)),
             }
         } else {
-            self.stream.home.store(context::cpu(), Relaxed);
+            self.stream.home.write_once(context::cpu());
         }
     }
 
@@ -138,7 +139,7 @@ impl QpObj {
             *self.stream.later.target().qp.lock() = Some(QpRef::from(self));
             self.stream.later.start(LATER);
         } else {
-            self.stream.home.store(context::cpu(), Relaxed);
+            self.stream.home.write_once(context::cpu());
         }
     }
 
@@ -204,7 +205,7 @@ impl QpObj {
 
     /// Has a datamover try again after a while, when there may be memory.
     pub(in crate::driver::qp) fn starve(&self) -> Leave {
-        self.stream.starved.store(true, Relaxed);
+        self.stream.starved.write_once(true);
         Leave::Budget
     }
 
@@ -218,7 +219,7 @@ impl QpObj {
                 if let Wake::Space = wake {
                     self.stats.inc(Counter::TxResumed);
                 }
-                self.enqueue_mover(self.stream.home.load(Relaxed));
+                self.enqueue_mover(self.stream.home.read_once());
                 false
             }
             _ => false,
@@ -290,8 +291,8 @@ impl QpObj {
                 tx.share.charge(before.saturating_sub(left).max(sent));
             }
             tx.turns = tx.turns.wrapping_add(1);
-            self.stream.turns.store(tx.turns, Relaxed);
-            self.stream.sent.store(tx.accepted(), Relaxed);
+            self.stream.turns.write_once(tx.turns);
+            self.stream.sent.write_once(tx.accepted());
             if let Leave::Space = why {
                 tx.paused = true;
                 if resumed && accepted == tx.accepted() {
@@ -331,7 +332,7 @@ impl QpObj {
         });
         if gathers != tx.gathers {
             tx.gathers = gathers;
-            self.stream.gathers.store(gathers, Relaxed);
+            self.stream.gathers.write_once(gathers);
         }
     }
 
@@ -362,7 +363,7 @@ impl QpObj {
             return;
         }
         if turn.reason != Reason::Space && matches!(why, Leave::Budget | Leave::Space) {
-            self.stream.home.store(context::cpu(), Relaxed);
+            self.stream.home.write_once(context::cpu());
         }
         if let Leave::Budget = why {
             self.stats.inc(Counter::TxDelegated);
@@ -375,7 +376,7 @@ impl QpObj {
         match self.stream.step(owner::DIRECT, leave) {
             Action::Again => true,
             Action::Enqueue => {
-                self.enqueue_mover(self.stream.home.load(Relaxed));
+                self.enqueue_mover(self.stream.home.read_once());
                 false
             }
             Action::Stopped => {

@@ -4,7 +4,8 @@
 
 use crate::kapi::{
     bindings,
-    context, //
+    context,
+    sync::Once, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -169,7 +170,7 @@ impl Pool {
 
     /// The oldest one, if TCP no longer refers to it. Any context.
     fn take() -> Option<Chunk> {
-        let (oldest, newest) = (OLDEST.load(Relaxed), NEWEST.load(Relaxed));
+        let (oldest, newest) = (OLDEST.read_once(), NEWEST.read_once());
         if oldest == newest {
             return None;
         }
@@ -189,7 +190,7 @@ impl Pool {
             Self::put(other);
             return None;
         }
-        OLDEST.store(at.wrapping_add(1), Relaxed);
+        OLDEST.write_once(at.wrapping_add(1));
         // SAFETY: From a whole chunk, by the invariants; nobody else has a reference.
         page.map(|page| unsafe { Chunk::whole(page) })
     }
