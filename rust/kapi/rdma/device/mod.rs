@@ -9,7 +9,7 @@
 mod attr;
 pub(super) mod callbacks;
 pub(super) mod counter;
-mod driver;
+mod provider;
 
 use core::{
     marker::PhantomData,
@@ -49,7 +49,7 @@ pub(crate) use self::{
         DeviceAttr,
         PortAttr, //
     },
-    driver::Driver, //
+    provider::Driver, //
 };
 
 /// The only port.
