@@ -277,7 +277,7 @@ pub(crate) struct Cq {
 impl cq::Operations<Siw> for Cq {
     fn create<'a>(
         new: cq::New<'a, Siw>,
-        attr: &cq::Attr,
+        attr: &cq::InitAttr,
         udata: Option<&mut Udata<'_>>,
     ) -> Result<cq::Live<'a, Siw>> {
         if attr.flags != 0 {

@@ -97,8 +97,8 @@ pub(super) fn rights(access: u32) -> Result<Rights> {
 impl Mr {
     /// The answer to a request for this region, which has `len` bytes from `iova` on. Local and
     /// remote accesses use the same STag.
-    fn made(self, iova: u64, len: u64) -> mr::New<Self> {
-        mr::New {
+    fn made(self, iova: u64, len: u64) -> mr::Made<Self> {
+        mr::Made {
             lkey: self.stag.0,
             rkey: self.stag.0,
             data: self,
@@ -138,7 +138,7 @@ impl mr::Operations<Siw> for Mr {
         pd: &rdma::Pd<Siw>,
         req: &mr::UserReq,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result<mr::New<Self>> {
+    ) -> Result<mr::Made<Self>> {
         let rights = rights(req.access)?;
         let base = if rights.contains(Rights::ZERO_BASED) {
             0
@@ -188,7 +188,7 @@ impl mr::Operations<Siw> for Mr {
     }
 
     /// A region that REG_MR work requests fill.
-    fn alloc(pd: &rdma::Pd<Siw>, kind: mr::Type, max_sg: u32) -> Result<mr::New<Self>> {
+    fn alloc(pd: &rdma::Pd<Siw>, kind: mr::Type, max_sg: u32) -> Result<mr::Made<Self>> {
         if !matches!(kind, mr::Type::MemReg) {
             return Err(errno::eopnotsupp());
         }
@@ -224,7 +224,7 @@ impl mr::Operations<Siw> for Mr {
     ///
     /// A peer must never reach it. So remote rights are refused, which rules out
     /// `IB_PD_UNSAFE_GLOBAL_RKEY`, and the region cannot be invalidated.
-    fn get_dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<mr::New<Self>> {
+    fn get_dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<mr::Made<Self>> {
         let rights = rights(access)?;
         if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
             return Err(errno::eopnotsupp());

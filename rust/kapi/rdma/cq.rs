@@ -52,7 +52,7 @@ impl_base!(ib_cq => Cq);
 /// impl cq::Operations<MyDriver> for Cq {
 ///     fn create<'a>(
 ///         new: cq::New<'a, MyDriver>,
-///         attr: &cq::Attr,
+///         attr: &cq::InitAttr,
 ///         udata: Option<&mut Udata<'_>>,
 ///     ) -> Result<cq::Live<'a, MyDriver>> {
 ///         if attr.flags != 0 || udata.is_some() {
@@ -82,7 +82,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
     /// sleep.
     fn create<'a>(
         new: New<'a, D>,
-        attr: &Attr,
+        attr: &InitAttr,
         udata: Option<&mut Udata<'_>>,
     ) -> Result<Live<'a, D>> {
         missing()
@@ -114,7 +114,7 @@ impl<D: Driver> Operations<D> for () {}
 
 /// The requested attributes of a CQ (`struct ib_cq_init_attr`).
 #[derive(Clone, Copy)]
-pub(crate) struct Attr {
+pub(crate) struct InitAttr {
     /// The least number of entries. A program chooses it.
     pub(crate) cqe: u32,
     /// `enum ib_uverbs_ex_create_cq_flags`.
@@ -200,7 +200,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };
-    let attr = Attr {
+    let attr = InitAttr {
         cqe: attr.cqe,
         flags: attr.flags,
     };

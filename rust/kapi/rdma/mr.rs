@@ -49,7 +49,7 @@ use crate::kapi::{
 
 /// The operations of memory regions, which their payload implements. `()` has none of them.
 ///
-/// Those that make a region return a [`New`], from which the core's structure is filled in.
+/// Those that make a region return a [`Made`], from which the core's structure is filled in.
 ///
 /// # Examples
 ///
@@ -60,10 +60,10 @@ use crate::kapi::{
 ///         pd: &Pd<MyDriver>,
 ///         req: &mr::UserReq,
 ///         _udata: Option<&mut Udata<'_>>,
-///     ) -> Result<mr::New<Self>> {
+///     ) -> Result<mr::Made<Self>> {
 ///         let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
 ///         let (region, key) = pd.device().regions.insert(umem)?;
-///         Ok(mr::New {
+///         Ok(mr::Made {
 ///             data: region,
 ///             lkey: key,
 ///             rkey: key,
@@ -84,18 +84,18 @@ use crate::kapi::{
 #[allow(unused_variables, reason = "what is missing uses nothing")]
 pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
     /// A program registers memory of its own. May sleep.
-    fn reg_user(pd: &Pd<D>, req: &UserReq, udata: Option<&mut Udata<'_>>) -> Result<New<Self>> {
+    fn reg_user(pd: &Pd<D>, req: &UserReq, udata: Option<&mut Udata<'_>>) -> Result<Made<Self>> {
         missing()
     }
 
     /// A consumer of the kernel wants a region for `max_sg` pages, for fast registration. May
     /// sleep.
-    fn alloc(pd: &Pd<D>, kind: Type, max_sg: u32) -> Result<New<Self>> {
+    fn alloc(pd: &Pd<D>, kind: Type, max_sg: u32) -> Result<Made<Self>> {
         missing()
     }
 
     /// A consumer of the kernel wants a region of all memory. `access` is of [`access`]. May sleep.
-    fn get_dma(pd: &Pd<D>, access: u32, grant: DmaGrant) -> Result<New<Self>> {
+    fn get_dma(pd: &Pd<D>, access: u32, grant: DmaGrant) -> Result<Made<Self>> {
         missing()
     }
 
@@ -174,7 +174,7 @@ impl Type {
 }
 
 /// A region that a provider has made for a request.
-pub(crate) struct New<T> {
+pub(crate) struct Made<T> {
     /// The payload.
     pub(crate) data: T,
     /// The key for local access.
@@ -268,7 +268,7 @@ impl<D: Driver> Deref for Mr<D> {
 
 impl<D: Driver> Mr<D> {
     /// Makes a region with `make`, and gives it to the core.
-    fn create(make: impl FnOnce() -> Result<New<D::Mr>>) -> Result<*mut ib_mr> {
+    fn create(make: impl FnOnce() -> Result<Made<D::Mr>>) -> Result<*mut ib_mr> {
         let slot = KBox::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let new = make()?;
         let mut ibmr: ib_mr = pin_init::zeroed();

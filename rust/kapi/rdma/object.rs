@@ -267,7 +267,7 @@ type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 /// ```ignore
 /// fn create<'a>(
 ///     new: cq::New<'a, MyDriver>,
-///     attr: &cq::Attr,
+///     attr: &cq::InitAttr,
 ///     udata: Option<&mut Udata<'_>>,
 /// ) -> Result<cq::Live<'a, MyDriver>> {
 ///     let ring = Ring::new(attr.cqe)?;
