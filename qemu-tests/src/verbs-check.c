@@ -441,6 +441,48 @@ static void test_srq(void)
 	disconnect_pair(&p);
 }
 
+/*
+ * Posts a work request of WR_SIZE bytes by a command, which libsiw does not. Returns the error. The
+ * request is the bad one, unless there is no such command.
+ */
+static int post_by_command(struct ibv_context *context, int command, uint32_t handle, size_t wr_size)
+{
+	struct ib_uverbs_post_recv_resp resp = { 0 };
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_post_recv cmd; /* those of all queues have this layout */
+		char list[sizeof(struct ib_uverbs_send_wr) + sizeof(struct ibv_sge)];
+	} req = {
+		.cmd = { .response = (uintptr_t)&resp, .qp_handle = handle, .wr_count = 1, .sge_count = 1, .wqe_size = wr_size },
+	};
+	size_t size = offsetof(typeof(req), list) + wr_size + sizeof(struct ibv_sge);
+	struct ib_uverbs_recv_wr wr = { .num_sge = 1 }; /* every request begins like this */
+
+	req.hdr = (struct ib_uverbs_cmd_hdr){ .command = command, .in_words = size / 4, .out_words = 1 };
+	memcpy(req.list, &wr, sizeof(wr));
+	if (write(context->cmd_fd, &req, size) >= 0)
+		return 0;
+	expect(errno == EOPNOTSUPP || resp.bad_wr == 1);
+	return errno;
+}
+
+/* The addresses in such a request are the program's, and nobody takes them for the kernel's. */
+static void test_command(void)
+{
+	struct shape shared = usual;
+	struct ibv_context *c;
+	struct pair p;
+
+	shared.srq = 16;
+	connect_pair(&p, &usual, &shared);
+	c = p.a.id->verbs;
+	expect(post_by_command(c, IB_USER_VERBS_CMD_POST_SEND, p.a.id->qp->handle, sizeof(struct ib_uverbs_send_wr)) == EINVAL);
+	expect(post_by_command(c, IB_USER_VERBS_CMD_POST_RECV, p.a.id->qp->handle, sizeof(struct ib_uverbs_recv_wr)) == EOPNOTSUPP);
+	c = p.b.id->verbs;
+	expect(post_by_command(c, IB_USER_VERBS_CMD_POST_SRQ_RECV, p.b.srq->handle, sizeof(struct ib_uverbs_recv_wr)) == EOPNOTSUPP);
+	disconnect_pair(&p);
+}
+
 static void test_overrun(void)
 {
 	struct shape small = usual;
@@ -1003,9 +1045,9 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
-	{ "flush", test_flush }, { "srq", test_srq }, { "overrun", test_overrun }, { "local", test_local },
-	{ "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers }, { "limits", test_limits },
-	{ "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
+	{ "flush", test_flush }, { "srq", test_srq }, { "command", test_command }, { "overrun", test_overrun },
+	{ "local", test_local }, { "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers },
+	{ "limits", test_limits }, { "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
 };
 
 int main(int argc, char **argv)

@@ -117,11 +117,7 @@ impl srq::Operations<Siw> for Srq {
         })
     }
 
-    /// For kernel consumers.
     fn post_recv(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
-        if srq.is_user() {
-            return Err(EINVAL);
-        }
         let mut queue = srq.queue.lock();
         while let Some(wr) = wrs.next() {
             queue.ring.post(&wr, srq.max_sge)?;

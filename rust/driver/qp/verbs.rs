@@ -293,11 +293,7 @@ impl qp::Operations<Siw> for Qp {
         result
     }
 
-    /// For kernel consumers.
     fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
-        if qp.is_user() {
-            return Err(EINVAL);
-        }
         let mut result = Ok(());
         while let Some(wr) = wrs.next() {
             result = qp.rq.post(&wr);

@@ -85,6 +85,8 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
 
     /// Posts to a shared receive queue. If it fails, the consumer gets the request that
     /// [`RecvWrs::next`] returned last; those before it are posted. Any context.
+    ///
+    /// Only for the queues of kernel consumers: programs post in their mapped queues.
     fn post_recv(srq: &Srq<D>, wrs: &mut RecvWrs<'_>) -> Result {
         missing()
     }
@@ -260,7 +262,8 @@ pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
-    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns. Its addresses
+    // are the kernel's: `Device::configure` enables no command that would bring a program's.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
     to_errno(<D::Srq>::post_recv(srq, &mut wrs).inspect_err(|_| {
         // SAFETY: By *valid*: the core gives each post a place for the request that failed.

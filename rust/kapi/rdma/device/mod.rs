@@ -212,7 +212,8 @@ impl<D: Driver> Device<D> {
         dev.phys_port_cnt = PORT;
         dev.num_comp_vectors = i32::try_from(cfg.num_comp_vectors).unwrap_or(1);
         if <D::Qp>::HAS_POST_SEND {
-            // The doorbell of a mapped send queue.
+            // The doorbell of a mapped send queue. Without the commands for receives, no receive
+            // of a program comes to `post_recv`.
             dev.uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
         }
         // Connections are sockets of the host: a port mapper would keep them apart from its own.

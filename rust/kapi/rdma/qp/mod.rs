@@ -130,6 +130,8 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
 
     /// Posts to the receive queue. If it fails, the consumer gets the request that
     /// [`RecvWrs::next`] returned last; those before it are posted. Any context.
+    ///
+    /// Only for the QPs of kernel consumers: programs post in their mapped queues.
     fn post_recv(qp: &Qp<D>, wrs: &mut RecvWrs<'_>) -> Result {
         missing()
     }
@@ -348,7 +350,8 @@ pub(super) unsafe extern "C" fn post_recv<D: Driver>(
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let qp = unsafe { Qp::<D>::from_raw(qp) };
-    // SAFETY: By *valid*: the list ends in null, and stays until the call returns.
+    // SAFETY: By *valid*: the list ends in null, and stays until the call returns. Its addresses
+    // are the kernel's: `Device::configure` enables no command that would bring a program's.
     let mut wrs = unsafe { RecvWrs::from_raw(wr) };
     to_errno(<D::Qp>::post_recv(qp, &mut wrs).inspect_err(|_| {
         // SAFETY: By *valid*: the core gives each post a place for the request that failed.
