@@ -297,7 +297,7 @@ impl TxCtx {
                 Filled::Idle => return Leave::Idle,
                 Filled::Blocked => return Leave::Blocked,
                 Filled::NoMemory if sent == 0 => return qp.starve(),
-                // The head is a Read; its response unblocks the QP.
+                // The oldest waits for its Read Response or its ACK, which unblocks the QP.
                 Filled::Crowded if qp.stream.completions.is_full() => return Leave::Blocked,
                 Filled::Full | Filled::NoMemory | Filled::Crowded => {}
             }

@@ -4,7 +4,7 @@
 //!
 //! TCP calls back into the driver from inside the driver's own send, so no spinlock can be held
 //! across it. Instead a queue pair has at most one owner at a time: the context that changed the
-//! word to `DIRECT` (who sends at once) or `RUNNING` (a datamover or a timer). Everybody else
+//! word to `DIRECT` (it sends on the spot) or `RUNNING` (a datamover or a timer). Everybody else
 //! leaves a note, the `KICK` bit, and goes on. The functions are pure; the caller loads or guesses
 //! the word, applies one of them and tries to store the result by compare-and-exchange, again with
 //! the fresh value until it succeeds, and then does the action.
@@ -45,7 +45,8 @@ pub enum Phase {
     Running,
     /// No owner: TCP has no space, or too little for a turn.
     PausedSpace,
-    /// No owner: the work request at the head of the SQ has to wait for a Read or a registration.
+    /// No owner: the work request at the head of the SQ waits for a Read, or for room in the FIFO
+    /// of completions.
     PausedBlocked,
     /// No owner: the stream is not up, or the peer has to send first.
     PausedHold,
@@ -116,7 +117,8 @@ pub enum Wake {
     ReadRequest,
     /// TCP has space again, above the threshold.
     Space,
-    /// A Read finished or a registration is done: the head of the SQ may go on.
+    /// A Read has finished, or the FIFO of completions has room again: the head of the SQ may go
+    /// on.
     Unblock,
     /// The stream is up; for a responder, the first FPDU has come in, or its silence has lasted
     /// long enough.
@@ -162,7 +164,7 @@ pub const fn take(word: u32) -> Step {
         Phase::Queued => to(RUNNING, Action::Run),
         // Since it was put on the list.
         Phase::Stopped => to(word, Action::Stopped),
-        // Not ours: only a queued word is put on a list.
+        // Nothing to send: the datamover was called for something else, such as reception.
         _ => to(word, Action::None),
     }
 }
