@@ -207,7 +207,7 @@ impl UserCq {
     /// Posts a completion. Returns whether to notify the consumer, or `None` if there is no room.
     #[inline]
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
-        // The entry is written because of these flags, and so after them.
+        // The write of the entry depends on these flags, so it comes after this.
         if self.ring.flags(self.put) != 0 {
             return None;
         }

@@ -2,12 +2,12 @@
 
 //! Send completions: work requests of the SQ complete in the order of posting.
 //!
-//! Each work request taken from the SQ enters the FIFO before anything of it is sent (for the
-//! exception see `tx`). The head leaves, and posts its CQE if it is signalled or failed, once it is
-//! done. A copied message is done when TCP has accepted its last byte. A message sent by reference
-//! is done when the peer has acknowledged that byte and nothing refers to the memory any more. A
-//! Read is done when its response is placed. Later work requests wait: the completion of a Send
-//! tells the consumer that earlier Reads are done too (RFC 5040 5.5, rule 15).
+//! Each work request taken from the SQ enters the FIFO before anything of it is sent; `Unqueued` in
+//! `tx` is the exception. The head leaves, and posts its CQE if it is signalled or failed, once it
+//! is done. A copied message is done when TCP has accepted its last byte. A message sent by
+//! reference is done when the peer has acknowledged that byte and nothing refers to the memory any
+//! more. A Read is done when its response is placed. Later work requests wait: the completion of a
+//! Send tells the consumer that earlier Reads are done too (RFC 5040 5.5, rule 15).
 //! `iwarp::qp::completions` has these rules.
 //!
 //! Acknowledgements are read with the socket locked: after each handoff, when data comes in, and at
@@ -67,7 +67,7 @@ use kernel::{
     }, //
 };
 
-/// The content of a send completion.
+/// What the completion of a work request of the SQ will report.
 pub(super) struct Wr {
     pub(super) id: u64,
     pub(super) op: WcOp,

@@ -289,8 +289,8 @@ impl Sq {
         }
     }
 
-    /// The position at which a context begins to take requests. Whatever makes it the only one that
-    /// does orders this after the end of the one before.
+    /// The position at which a context begins to take requests. What excludes other takers, the
+    /// token or the claim of the flush, also orders this after their last [`Self::take`].
     pub(crate) fn cursor(&self) -> Cursor {
         Cursor(match &self.queue {
             Queue::User(user) => user.get.read_once(),

@@ -117,8 +117,9 @@ pub(crate) struct Stream {
     /// The Terminate that is due.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
-    /// CPU of the last poster, or of the last Read Request that could not be answered at once. Its
-    /// datamover serves the QP.
+    /// The CPU whose datamover transmits for the QP: that of the last poster that did not transmit
+    /// itself, or of the last turn outside a datamover that left something to send, an ACK's
+    /// excepted.
     pub(super) home: Atomic<u32>,
     /// Doorbells are left to the timer `later`.
     pub(super) gathers: Atomic<bool>,

@@ -8,9 +8,10 @@
 //! to [`completions`](super::completions) what TCP has accepted. [`by_ref`] decides which payload
 //! is not copied.
 //!
-//! The owner works in batches. It encodes FPDUs from as many messages as fit, each FPDU exactly one
-//! TCP segment long so that segmentation offload cuts between them, and hands them to TCP in one
-//! call. Read Responses and the SQ alternate at message boundaries.
+//! The owner works in batches. It encodes FPDUs from as many messages as fit, and hands them to TCP
+//! in one call. A full FPDU is as long as a TCP segment, or an integral part of one, so that
+//! segmentation offload cuts between FPDUs. Only a peer that takes large FPDUs gets longer ones.
+//! Read Responses and the SQ alternate at message boundaries.
 
 mod by_ref;
 mod encode;
@@ -218,7 +219,7 @@ impl TxCtx {
         self.sock.clone()
     }
 
-    /// MSN of the RTR message, if it is a Read.
+    /// The entry of the ORQ for the RTR message, if that is a Read.
     pub(super) fn rtr_read(&self) -> Option<Read> {
         let msg = &self.current.as_ref()?.msg;
         let Message::ReadRequest(read) = msg.message() else {

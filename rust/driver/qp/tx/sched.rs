@@ -3,10 +3,10 @@
 //! Transmit scheduling: acquires and releases the owner token (`iwarp::qp::owner`), and locks the
 //! socket for the owner.
 //!
-//! A program's doorbell and an arriving Read Request transmit at once. An ACK that makes space
-//! transmits if no process owns the socket, and a kernel poster if the socket is free. Everything
-//! else, and the rest of a turn that takes too long, goes to a datamover. A timer serves the
-//! doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
+//! A program's doorbell and an arriving Read Request or Read Response transmit at once. An ACK that
+//! makes space transmits if no process owns the socket, and a kernel poster if the socket is free.
+//! Everything else, and the rest of a turn that takes too long, goes to a datamover. A timer serves
+//! the doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
 use super::{
     wire::Wire,
@@ -356,8 +356,9 @@ impl QpObj {
         (turn.limit.min(credit as usize), true)
     }
 
-    /// Ends a turn outside a datamover. The datamover of this CPU takes over, except after a turn
-    /// in an ACK's softirq: the CPU that ACKs arrive on says nothing about the poster.
+    /// Notes, after a turn outside a datamover, who goes on if there is more to send: the datamover
+    /// of this CPU, except after a turn in an ACK's softirq. The CPU on which ACKs arrive says
+    /// nothing about the poster.
     fn leave_direct(&self, turn: Turn, why: Leave) {
         if turn.reason == Reason::Mover {
             return;

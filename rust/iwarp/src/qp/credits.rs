@@ -86,7 +86,7 @@ impl ReadCredits {
         Ok(())
     }
 
-    /// Gives back the slot of the oldest request: its response has been handed to TCP as a whole.
+    /// Gives back the slot of the oldest request: all of its response is encoded.
     pub fn responded(&mut self) {
         self.inbound = self.inbound.saturating_sub(1);
     }
