@@ -126,7 +126,7 @@ pub(super) enum Stage {
     Stream = 1,
     /// Nobody for data; the endpoint for space.
     Terminating = 2,
-    /// Nobody, for data and space.
+    /// The endpoint for data; nobody for space.
     Closed = 3,
 }
 

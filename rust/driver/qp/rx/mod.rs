@@ -167,7 +167,7 @@ impl RxCtx {
             pos = pos.wrapping_add(n);
         }
         if self.machine.checks_crc() {
-            // The CRC is computed over runs as long as possible; the machine adds the pad.
+            // One run from header to payload, as long as possible; `finish` adds the pad.
             self.take_crc(skb, from, pos)?;
         }
         if let Need::Trailer(want) = self.machine.need() {

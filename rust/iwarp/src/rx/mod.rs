@@ -72,7 +72,8 @@ pub struct RxConfig {
 /// What the machine wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Up to this many header bytes, to [`RxMachine::fill`].
+    /// Up to this many header bytes, to [`RxMachine::fill`]; or any number from here on, to
+    /// [`RxMachine::fill_from`].
     Header(usize),
     /// This many payload bytes are to be placed and reported to [`RxMachine::advance`].
     Payload(u32),
