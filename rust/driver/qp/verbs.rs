@@ -7,7 +7,7 @@ use super::{
     sq::Sq,
     state::Phase,
     stream::Stream,
-    tx::sched::Kick,
+    tx::sched::Poster,
     Qp, //
 };
 use crate::{
@@ -274,7 +274,7 @@ impl qp::Operations<Siw> for Qp {
             return Err(errno::enotconn());
         }
         if wrs.is_doorbell() {
-            qp.kick(Kick::Poster);
+            qp.kick(Poster::User);
             return Ok(());
         }
         let mut result = Ok(());
@@ -288,7 +288,7 @@ impl qp::Operations<Siw> for Qp {
         }
         // An immediate error does not touch what was posted before it.
         if posted {
-            qp.kick(Kick::KernelPoster);
+            qp.kick(Poster::Kernel);
         }
         result
     }

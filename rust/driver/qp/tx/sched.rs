@@ -84,17 +84,17 @@ struct Turn {
 
 /// The kind of poster.
 #[derive(Clone, Copy)]
-pub(crate) enum Kick {
+pub(crate) enum Poster {
     /// A user program, in its system call: may sleep.
-    Poster,
+    User,
     /// A kernel consumer, in any context.
-    KernelPoster,
+    Kernel,
 }
 
 impl QpObj {
     /// Transmits, or arranges for it, after work requests were posted. Any context that suits
     /// `who`.
-    pub(crate) fn kick(&self, who: Kick) {
+    pub(crate) fn kick(&self, who: Poster) {
         // Pairs with the barrier of `advance()`: either the phase read here is Error, or the flush
         // sees the work request.
         smp_mb();
@@ -117,13 +117,13 @@ impl QpObj {
             }
             Posted::Leave => return,
         }
-        if matches!(who, Kick::Poster) && self.stream.gathers.read_once() {
+        if matches!(who, Poster::User) && self.stream.gathers.read_once() {
             return self.kick_later();
         }
         if self.try_own(Wake::Post, true) {
             match who {
-                Kick::Poster => self.run_in_process(Turn::new(Reason::Doorbell, TURN)),
-                Kick::KernelPoster => self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN)),
+                Poster::User => self.run_in_process(Turn::new(Reason::Doorbell, TURN)),
+                Poster::Kernel => self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN)),
             }
         } else {
             self.stream.home.write_once(context::cpu());
