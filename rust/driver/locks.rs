@@ -112,8 +112,8 @@ ranks! {
     Mac = c"siw_mac", Process;
     /// The debugfs files of a device.
     Files = c"siw_files", Process;
-    /// Why and how a connection is to end.
-    EpClose = c"siw_ep_close", HardIrq;
+    /// What is noted about the end of a connection (`iwarp::cm::Notes`).
+    EpNotes = c"siw_ep_notes", HardIrq;
     /// The progress of a wait for a peer without a connection manager.
     Pair = c"siw_pair", HardIrq;
     /// The Terminate that is owed to the peer.

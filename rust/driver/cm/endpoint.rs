@@ -243,7 +243,7 @@ impl Endpoint {
                 qp: SetOnce::new(),
                 stage: Atomic::new(Stage::Handshake as u32),
                 first_fpdu: Atomic::new(false),
-                notes <- ranked_spinlock!(Rank::EpClose, Notes::new()),
+                notes <- ranked_spinlock!(Rank::EpNotes, Notes::new()),
                 inner <- ranked_mutex!(Rank::Endpoint, inner),
                 work <- new_work!("siw_ep_work"),
                 timer <- new_delayed_work!("siw_ep_timer"),
