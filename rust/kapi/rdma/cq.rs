@@ -115,7 +115,7 @@ impl<D: Driver> Operations<D> for () {}
 /// The requested attributes of a CQ (`struct ib_cq_init_attr`).
 #[derive(Clone, Copy)]
 pub(crate) struct InitAttr {
-    /// The least number of entries. A program chooses it.
+    /// The least number of entries; no limit has been checked.
     pub(crate) cqe: u32,
     /// `enum ib_uverbs_ex_create_cq_flags`.
     pub(crate) flags: u32,

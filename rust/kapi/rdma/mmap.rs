@@ -134,7 +134,7 @@ impl<D: Driver> MmapEntry<D> {
         pgoff as u32
     };
 
-    /// Offers `mem` to the user for whom an object is made. May sleep.
+    /// Offers `mem` to `user`. May sleep.
     pub(crate) fn new(user: Customer<'_, D>, mem: Arc<RingMem>) -> Result<Self> {
         let len = mem.len();
         let inner = KBox::new(

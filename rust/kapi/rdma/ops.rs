@@ -12,6 +12,9 @@
 //! - *valid*: pointers to attributes, lists and results are valid for the call, and nobody else
 //!   accesses what they point to.
 //! - *verb*: `udata` is null for a kernel consumer, or else of a verb that is being executed.
+//!
+//! Callbacks overlap, those for one object included. Only those of iw_cm, which finds QPs by number
+//! and holds references, overlap the creation or the destruction of an object.
 
 use core::marker::PhantomData;
 

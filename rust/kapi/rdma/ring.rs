@@ -295,8 +295,8 @@ impl CtrlWord {
 
     /// Exchanges the word, after what precedes and before what follows.
     pub(crate) fn xchg(&self, value: u32) -> u32 {
-        // SAFETY: Valid and aligned by the type invariants; whoever else in the kernel accesses the
-        // word does so at once.
+        // SAFETY: Valid and aligned by the type invariants; all other accesses in the kernel are
+        // volatile or atomic.
         unsafe { Atomic::from_ptr(self.word.as_ptr()) }.xchg(value, Full)
     }
 }
