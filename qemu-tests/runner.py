@@ -41,7 +41,8 @@ SLOWER = {"smp": 3}  # factor of the time-outs of slow kernels
 CPUS = min(4, os.cpu_count())
 UML = {  # parameters of each User Mode Linux
     "sanitize": ("mem=1500M", "seccomp=off"),
-    "race": ("mem=2G", "seccomp=on", f"ncpus={CPUS}"),
+    # All checks of SLUB but U, which stores the stack of each allocation: User Mode Linux is slow at walking stacks.
+    "race": ("mem=2G", "seccomp=on", f"ncpus={CPUS}", "slab_debug=FZP"),
     # Both ends need a CPU.
     "bench": ("mem=3G", "seccomp=on", f"ncpus={CPUS}"),
 }
