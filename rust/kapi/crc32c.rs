@@ -15,7 +15,7 @@ use self::table::{
 };
 use crate::kapi::{
     bindings,
-    sync::Once, //
+    sync::AccessOnce, //
 };
 use core::ptr::NonNull;
 use kernel::{

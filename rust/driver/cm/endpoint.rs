@@ -117,10 +117,10 @@ impl Inner {
     }
 }
 
-/// Who gets the events of the socket.
+/// Who gets the data and the space of the socket. Changes of its state always go to the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The endpoint.
+    /// The endpoint for data; nobody for space.
     Handshake = 0,
     /// The QP, for data and space.
     Stream = 1,

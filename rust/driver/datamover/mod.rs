@@ -18,7 +18,7 @@ use crate::{
     kapi::{
         context,
         sync::{
-            Once,
+            AccessOnce,
             SpinLockIrq, //
         },
         wq::{

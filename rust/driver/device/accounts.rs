@@ -13,7 +13,7 @@ use crate::{
         Device,
         QpObj, //
     },
-    kapi::sync::Once, //
+    kapi::sync::AccessOnce, //
 };
 use kernel::prelude::*;
 

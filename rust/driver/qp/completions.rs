@@ -32,7 +32,7 @@ use crate::{
             SockView, //
         },
         sync::{
-            Once,
+            AccessOnce,
             SpinLockIrq, //
         }, //
     }, //

@@ -34,7 +34,7 @@ use crate::kapi::{
         ObjId, //
     },
     sync::{
-        Once,
+        AccessOnce,
         SpinLockIrq, //
     }, //
 };

@@ -28,7 +28,7 @@ use crate::{
             UserRing, //
         },
         sync::{
-            Once,
+            AccessOnce,
             SpinLockIrq, //
         }, //
     },
@@ -290,7 +290,8 @@ impl Sq {
     }
 
     /// The position at which a context begins to take requests. What excludes other takers, the
-    /// token or the claim of the flush, also orders this after their last [`Self::take`].
+    /// token or the claim of the flush, also orders this after their last [`Self::take`]. Without
+    /// such exclusion it is a hint.
     pub(crate) fn cursor(&self) -> Cursor {
         Cursor(match &self.queue {
             Queue::User(user) => user.get.read_once(),

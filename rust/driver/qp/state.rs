@@ -7,7 +7,7 @@ use crate::{
     driver::QpObj,
     kapi::sync::{
         smp_mb,
-        Once, //
+        AccessOnce, //
     }, //
 };
 use iwarp::qp::{

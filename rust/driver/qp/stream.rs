@@ -35,7 +35,7 @@ use crate::{
         context,
         net::LockedSock,
         sync::{
-            Once,
+            AccessOnce,
             Slot,
             SpinLockIrq, //
         },
@@ -118,8 +118,8 @@ pub(crate) struct Stream {
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
     /// The CPU whose datamover transmits for the QP: that of the last poster that did not transmit
-    /// itself, or of the last turn outside a datamover that left something to send, an ACK's
-    /// excepted.
+    /// itself, or of the last turn outside a datamover that left something to send, except a
+    /// turn that an ACK began.
     pub(super) home: Atomic<u32>,
     /// Doorbells are left to the timer `later`.
     pub(super) gathers: Atomic<bool>,

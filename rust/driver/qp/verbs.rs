@@ -36,7 +36,7 @@ use crate::{
             SendWrs,
             Udata, //
         },
-        sync::Once, //
+        sync::AccessOnce, //
     },
     uapi::abi, //
 };

@@ -17,7 +17,7 @@ mod tx_buf;
 use crate::kapi::{
     bindings,
     context,
-    sync::Once,
+    sync::AccessOnce,
     wq::{
         Kind,
         WorkQueue, //

@@ -75,7 +75,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
 #[vtable]
 impl<D: Driver> Operations<D> for () {}
 
-/// The user who asks for a verb. It exists only during the call.
+/// The user who calls a verb. It exists only during the call.
 pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
 
 impl<D: Driver> Clone for Customer<'_, D> {
@@ -87,7 +87,7 @@ impl<D: Driver> Clone for Customer<'_, D> {
 impl<D: Driver> Copy for Customer<'_, D> {}
 
 impl<'a, D: Driver> Customer<'a, D> {
-    /// The user who asks; none for a kernel consumer, or if the verb names no object.
+    /// The user who asks; none for a kernel consumer, or if the verb has no object.
     ///
     /// # Safety
     ///

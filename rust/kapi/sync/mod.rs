@@ -8,5 +8,5 @@ mod slot;
 
 pub(crate) use super::version::smp_mb;
 pub(crate) use irq_lock::SpinLockIrq;
-pub(crate) use once::Once;
+pub(crate) use once::AccessOnce;
 pub(crate) use slot::Slot;

@@ -40,7 +40,7 @@ use crate::kapi::{
     net::SockAddr,
     rdma::qp,
     sync::{
-        Once,
+        AccessOnce,
         SpinLockIrq, //
     },
     wq, //

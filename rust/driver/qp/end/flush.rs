@@ -19,7 +19,7 @@ use crate::{
     },
     kapi::{
         rdma::qp,
-        sync::Once, //
+        sync::AccessOnce, //
     }, //
 };
 use iwarp::{

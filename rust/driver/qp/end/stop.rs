@@ -11,7 +11,7 @@ use crate::{
     },
     kapi::{
         rdma::qp,
-        sync::Once, //
+        sync::AccessOnce, //
     },
     trace, //
 };

@@ -27,7 +27,7 @@ use crate::{
         },
         sync::{
             smp_mb,
-            Once,
+            AccessOnce,
             SpinLockIrq, //
         },
         timer::OnTimer, //

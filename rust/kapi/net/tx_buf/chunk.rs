@@ -5,7 +5,7 @@
 use crate::kapi::{
     bindings,
     context,
-    sync::Once, //
+    sync::AccessOnce, //
 };
 use core::{
     mem::ManuallyDrop,

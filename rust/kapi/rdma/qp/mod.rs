@@ -131,7 +131,7 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
     /// Posts to the receive queue. If it fails, the consumer gets the request that
     /// [`RecvWrs::next`] returned last; those before it are posted. Any context.
     ///
-    /// Only for the QPs of kernel consumers: programs post in their mapped queues.
+    /// Only for the QPs of kernel consumers: programs post to their mapped queues.
     fn post_recv(qp: &Qp<D>, wrs: &mut RecvWrs<'_>) -> Result {
         missing()
     }
