@@ -119,7 +119,8 @@ class Figures:
     def ratios(self, *key, than):
         """The quartiles of the ratio round by round: what disturbs the machine for long disturbs both."""
         a, b = self.values.get(key, []), self.values.get((key[0], than, key[2]), [])
-        if not a or len(a) != len(b) or not all(b):
+        rounds = max(map(len, self.values.values()))
+        if len(a) != rounds or len(b) != rounds or not all(b):
             return None
         each = [x / y for x, y in zip(a, b)]
         return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
@@ -163,9 +164,9 @@ def measured(figures, place):
 
 
 def compared(figures, place):
-    """This driver and that of another tree. One is worse if three rounds in four say so, by more than the tolerance in
-    half of them."""
-    rows = [["median", "", "old", "new", "new / old", "half of the rounds", ""]]
+    """This driver and that of another tree. A measure is worse if it is so in about three rounds of four, and by more
+    than the tolerance in half of them."""
+    rows = [["median", "", "old", "new", "new / old", "middle half", ""]]
     for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
         row = [*title(measure), *(figures.cell(place, who, measure) for who in ("old-siw", "siw"))]
         quartiles = figures.ratios(place, "siw", measure, than="old-siw")
@@ -175,7 +176,7 @@ def compared(figures, place):
             worse = median > 1 + TOLERANCE and low > 1 if less else median < 1 - TOLERANCE and high < 1
             row += [f"{median:.2f}", f"{low:.2f} to {high:.2f}", "worse" if worse else ""]
         else:
-            row += [figures.ratio(place, "siw", measure, than="old-siw"), "-", "rounds are missing"]
+            row += [figures.ratio(place, "siw", measure, than="old-siw"), "-", "incomplete"]
         rows.append(row)
     return rows
 
