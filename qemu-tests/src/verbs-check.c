@@ -442,8 +442,8 @@ static void test_srq(void)
 }
 
 /*
- * Posts a work request of WR_SIZE bytes by a command, which libsiw does not. Returns the error. The
- * request is the bad one, unless there is no such command.
+ * Posts a work request of WR_SIZE bytes by a command of uverbs, because libsiw never does. Returns
+ * the error. The request is the bad one, unless there is no such command.
  */
 static int post_by_command(struct ibv_context *context, int command, uint32_t handle, size_t wr_size)
 {
