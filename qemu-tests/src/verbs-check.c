@@ -443,7 +443,7 @@ static void test_srq(void)
 
 /*
  * Posts a work request of WR_SIZE bytes by a command of uverbs, because libsiw never does. Returns
- * the error. The request is the bad one, unless there is no such command.
+ * the error, which is that of the first request, unless there is no such command.
  */
 static int post_by_command(struct ibv_context *context, int command, uint32_t handle, size_t wr_size)
 {

@@ -9,7 +9,7 @@
 //! is not copied.
 //!
 //! The owner works in batches. It encodes FPDUs from as many messages as fit, and hands them to TCP
-//! in one call. A full FPDU is as long as a TCP segment, or an integral part of one, so that
+//! in one call. A full FPDU is as long as a TCP segment, or a whole number of them is, so that
 //! segmentation offload cuts between FPDUs. Only a peer that takes large FPDUs gets longer ones.
 //! Read Responses and the SQ alternate at message boundaries.
 
