@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Checks of connection management that rdmacm-utils lack: private data of every
- * length in both directions, reject with private data, and peers that refuse, stay
- * silent or send garbage. Run as "cm-check server|client TEST ADDRESS".
+ * length in both directions, reject with private data, peers that refuse, stay silent
+ * or send garbage, and ports in use. Run as "cm-check server|client TEST ADDRESS".
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -349,6 +349,68 @@ static void twice_client(const char *host)
 	}
 }
 
+/* A TCP socket of this program that holds the port. */
+static int held(struct sockaddr_storage addr, in_port_t port)
+{
+	int fd = socket(addr.ss_family, SOCK_STREAM, 0);
+
+	/* The port is at the same place in both families. */
+	((struct sockaddr_in *)&addr)->sin_port = port;
+	must(bind(fd, (struct sockaddr *)&addr, sizeof(addr)));
+	return fd;
+}
+
+/* The local port of a connection is another program's in TCP. */
+static void port_server(const char *host)
+{
+	struct rdma_cm_id *id, *listen = listener(host);
+	struct rdma_conn_param p = param(2, 0);
+
+	id = requested(1, 0);
+	create_qp(id);
+	must(rdma_accept(id, &p));
+	swallow(RDMA_CM_EVENT_ESTABLISHED);
+	swallow(RDMA_CM_EVENT_DISCONNECTED);
+	release(id);
+	must(rdma_destroy_id(listen));
+}
+
+static void port_client(const char *host)
+{
+	struct rdma_conn_param p = param(1, 0);
+	struct rdma_addrinfo *addr = address(host, false);
+	struct sockaddr_storage local;
+	struct rdma_cm_id *id;
+	int fd;
+
+	/* A port that rdma_cm has chosen: the connection gets another one. */
+	id = client(host);
+	local = id->route.addr.src_storage;
+	fd = held(local, rdma_get_src_port(id));
+	must(rdma_connect(id, &p));
+	swallow(RDMA_CM_EVENT_ESTABLISHED);
+	must(rdma_disconnect(id));
+	swallow(RDMA_CM_EVENT_DISCONNECTED);
+	release(id);
+	close(fd);
+
+	/* A port that the program has chosen. */
+	fd = held(local, htons(7500));
+	((struct sockaddr_in *)&local)->sin_port = htons(7500);
+	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(id, (struct sockaddr *)&local));
+	must(rdma_resolve_addr(id, NULL, addr->ai_dst_addr, 10000));
+	swallow(RDMA_CM_EVENT_ADDR_RESOLVED);
+	must(rdma_resolve_route(id, 10000));
+	swallow(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	create_qp(id);
+	if (!rdma_connect(id, &p) || errno != EADDRINUSE)
+		die("connecting from a port in use: %s", strerror(errno));
+	release(id);
+	close(fd);
+	rdma_freeaddrinfo(addr);
+}
+
 static void nothing(const char *host)
 {
 	(void)host;
@@ -365,6 +427,7 @@ static const struct {
 	{ "intruder", intruder_server, intruder_client },
 	{ "death", death_server, death_client },
 	{ "twice", twice_server, twice_client },
+	{ "port", port_server, port_client },
 };
 
 int main(int argc, char **argv)

@@ -24,6 +24,7 @@ use crate::kapi::{
     errno,
     net::{
         Family,
+        SockAddr,
         Socket, //
     },
     rdma::iwcm::{
@@ -81,7 +82,7 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     if let Some(tos) = id.tos() {
         sock.set_tos(tos)?;
     }
-    sock.bind(&local)?;
+    bind(&sock, &local)?;
 
     let inner = Inner::new(
         cm::Endpoint::new(Side::Active, false),
@@ -108,6 +109,20 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         }
     }
     result
+}
+
+/// Binds to the local address of an identifier.
+///
+/// If the program has chosen no port, the core has taken one that is free among those of rdma_cm.
+/// Any TCP connection of the host may use that one: then the connection gets another port. A port
+/// outside the range that the core takes from is the program's choice.
+fn bind(sock: &Socket, local: &SockAddr) -> Result {
+    match sock.bind(local) {
+        Err(e) if e == errno::eaddrinuse() && sock.is_ephemeral(local.port()) => {
+            sock.bind(&local.with_port(0))
+        }
+        result => result,
+    }
 }
 
 impl Endpoint {

@@ -210,6 +210,14 @@ impl Handle {
         to_result(unsafe { bindings::kernel_bind(self.sock(), addr.as_mut_ptr(), RawAddr::LEN) })
     }
 
+    /// Whether the port is one that TCP gives to sockets whose owners choose none.
+    pub(super) fn is_ephemeral(&self, port: u16) -> bool {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: The socket is valid by the type invariants, both numbers for writes.
+        unsafe { bindings::inet_sk_get_local_port_range(self.sk(), &mut low, &mut high) };
+        (low..=high).contains(&i32::from(port))
+    }
+
     /// Binds to a device. May sleep.
     pub(super) fn bind_to_device(&self, ifindex: u32) -> Result {
         let ifindex = i32::try_from(ifindex)?;
@@ -266,9 +274,17 @@ impl Socket {
         Self(ManuallyDrop::new(handle))
     }
 
-    /// Binds to an address, which may be in use by connections.
+    /// Binds to an address, which may be in use by other connections of this module. A port of 0
+    /// means any free one. Fails with EADDRINUSE if the port is another program's, even one of
+    /// which only a connection in TIME-WAIT is left. May be called again after that.
     pub(crate) fn bind(&self, addr: &SockAddr) -> Result {
         self.0.bind(addr)
+    }
+
+    /// Whether the port is one that TCP gives to sockets whose owners choose none
+    /// (`ip_local_port_range`). Any context.
+    pub(crate) fn is_ephemeral(&self, port: u16) -> bool {
+        self.0.is_ephemeral(port)
     }
 
     /// Binds to a device.
