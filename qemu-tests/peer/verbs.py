@@ -13,6 +13,8 @@ rdma = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 
 # enum ibv_access_flags
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
+# our own, in the range that other drivers ignore
+ONE_TOUCH = 1 << 29
 # enum ibv_wr_opcode
 WR_WRITE, WR_SEND, WR_READ, WR_SEND_INV = 0, 2, 4, 9
 # enum ibv_send_flags

@@ -88,7 +88,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 }
 
 fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "stag kind valid pd rights base length")?;
+    writeln!(f, "stag kind valid touched pd rights base length")?;
     let mut result = Ok(());
     tpt.for_each(|region| {
         if result.is_ok() {
@@ -99,10 +99,11 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             };
             result = writeln!(
                 f,
-                "{:#010x} {:?} {} {} {:#x} {:#x} {:#x}",
+                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x}",
                 region.stag.0,
                 region.kind,
                 u8::from(region.valid),
+                u8::from(region.touched),
                 region.pd.0,
                 region.rights.0,
                 base,

@@ -53,6 +53,10 @@ counters! {
     CrcError = c"crc_error",
     /// Accesses to memory refused (bad STag, bounds, rights).
     AccessError = c"access_error",
+    /// Messages that one-touch regions and windows have admitted.
+    OneTouch = c"one_touch",
+    /// Accesses refused because a one-touch region or window had admitted its message.
+    OneTouchRefused = c"one_touch_refused",
     /// Sends that found no receive buffer.
     NoBuffer = c"no_buffer",
     /// Invalidations refused.

@@ -3,7 +3,10 @@
 //! Inbound Read Request Queue (IRRQ): the peer's Reads that await a response, at most IRD of them.
 
 use super::fifo::Ring;
-use crate::driver::tpt::entry::MemRef;
+use crate::driver::tpt::{
+    entry::MemRef,
+    touch::Touch, //
+};
 use iwarp::{
     error::{
         Error,
@@ -19,6 +22,9 @@ pub(super) struct Request {
     pub(super) read: ReadRequest,
     /// The memory to read; `None` for a Read of length 0.
     pub(super) source: Option<MemRef>,
+    /// The memory is a one-touch entry: the end of the response invalidates it.
+    #[expect(dead_code, reason = "its drop is what counts")]
+    pub(super) touch: Option<Touch>,
 }
 
 /// The IRRQ. `Rank::Irrq`.

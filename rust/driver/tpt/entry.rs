@@ -2,7 +2,10 @@
 
 //! Entries of the table, and references to a checked part of an entry.
 
-use super::fast_reg::Shadow;
+use super::{
+    fast_reg::Shadow,
+    touch::Touch, //
+};
 use crate::kapi::{
     crc32c::Crc32c,
     net::{
@@ -13,7 +16,8 @@ use crate::kapi::{
         Backing,
         InUse,
         RcuArc, //
-    }, //
+    },
+    sync::AccessOnce, //
 };
 use iwarp::{
     error::AccessError,
@@ -29,7 +33,13 @@ use iwarp::{
         stag::Stag, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
 
 /// The part of an entry that changes.
 pub(super) struct State {
@@ -45,6 +55,16 @@ pub(super) struct State {
     pub(super) backing: Option<Backing>,
 }
 
+impl State {
+    /// Closes the gate `open`.
+    fn close(&mut self, open: &mut bool) {
+        *open = false;
+        if let Some(Backing::Pages(list)) = &mut self.backing {
+            list.forget();
+        }
+    }
+}
+
 /// A memory region.
 #[pin_data]
 pub(crate) struct Entry {
@@ -53,6 +73,9 @@ pub(crate) struct Entry {
     /// Open while the STag is valid.
     #[pin]
     pub(super) gate: InUse<State>,
+    /// The message that a one-touch entry admits has been admitted. Set inside of the gate, reset
+    /// by a registration.
+    touched: Atomic<bool>,
     /// The pages that `map_mr_sg` collects for the next REG_MR.
     #[pin]
     pub(super) shadow: Shadow,
@@ -71,6 +94,7 @@ impl Entry {
             kind,
             pd,
             gate <- InUse::new(open, state),
+            touched: Atomic::new(false),
             shadow <- Shadow::new(shadow),
         }? Error))
     }
@@ -97,16 +121,69 @@ impl Entry {
     }
 
     /// Checks an access, and runs `copy` with the memory and the offset of the access in it.
+    /// Returns the touch, if the access is one that a one-touch entry admits once.
     #[inline]
     pub(super) fn access(
-        &self,
+        this: &RcuArc<Self>,
         access: &Access,
         copy: &mut impl FnMut(&Backing, u64) -> Result,
-    ) -> Result<(), AccessError> {
-        let inside = self.gate.enter().ok_or(AccessError::NotValid)?;
-        let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
+    ) -> Result<Option<Touch>, AccessError> {
+        let inside = this.gate.enter().ok_or_else(|| this.gone())?;
+        let offset = access::check(Some(&this.snapshot(&inside, true)), access)?;
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
-        copy(backing, offset).map_err(|_| AccessError::Bounds)
+        let touches = access.touch && this.touch(&inside)?;
+        let copied = copy(backing, offset);
+        let epoch = inside.epoch;
+        // The drop of a touch waits until nobody is inside.
+        drop(inside);
+        let touch = touches.then(|| Touch::new(this.clone(), epoch));
+        copied.map_err(|_| AccessError::Bounds)?;
+        Ok(touch)
+    }
+
+    /// Admits the message that a one-touch entry admits, from inside of the gate. `false` for other
+    /// entries.
+    fn touch(&self, inside: &State) -> Result<bool, AccessError> {
+        if !inside.rights.contains(Rights::ONE_TOUCH) {
+            return Ok(false);
+        }
+        // Of two messages that come at the same time, one gets in.
+        if self.touched.xchg(true, Relaxed) {
+            return Err(AccessError::Spent);
+        }
+        Ok(true)
+    }
+
+    /// As [`Self::touch`], for an access that was checked in this epoch.
+    fn touch_in(this: &RcuArc<Self>, epoch: u64) -> Result<Option<Touch>, AccessError> {
+        let inside = this.gate.enter().ok_or(AccessError::NotValid)?;
+        if inside.epoch != epoch {
+            return Err(AccessError::NotValid);
+        }
+        let touches = this.touch(&inside)?;
+        Ok(touches.then(|| Touch::new(this.clone(), epoch)))
+    }
+
+    /// As [`Self::touch`], for the end of a message without payload whose other parts went to
+    /// `stag`.
+    pub(super) fn touch_at_end(
+        this: &RcuArc<Self>,
+        stag: Stag,
+    ) -> Result<Option<Touch>, AccessError> {
+        let Some(inside) = this.gate.enter() else {
+            return Ok(None);
+        };
+        if inside.stag != stag {
+            return Ok(None);
+        }
+        let (touches, epoch) = (this.touch(&inside)?, inside.epoch);
+        Ok(touches.then(|| Touch::new(this.clone(), epoch)))
+    }
+
+    /// Why the closed gate refuses.
+    #[cold]
+    fn gone(&self) -> AccessError {
+        self.region().gone()
     }
 
     #[inline]
@@ -115,6 +192,7 @@ impl Entry {
             stag: state.stag,
             kind: self.kind,
             valid,
+            touched: self.touched.read_once(),
             pd: self.pd,
             rights: state.rights,
             base: state.base,
@@ -131,13 +209,19 @@ impl Entry {
     ) -> Result<(), AccessError> {
         self.gate.update(|state, open| {
             if check(&self.snapshot(state, *open))? {
-                *open = false;
-                if let Some(Backing::Pages(list)) = &mut state.backing {
-                    list.forget();
-                }
+                state.close(open);
             }
             Ok(())
         })
+    }
+
+    /// Makes the entry invalid, if it has not been registered anew since `epoch`.
+    pub(super) fn spend(&self, epoch: u64) {
+        self.gate.update(|state, open| {
+            if state.epoch == epoch {
+                state.close(open);
+            }
+        });
     }
 
     /// Registers: `check` sees the entry and returns its new state.
@@ -149,6 +233,7 @@ impl Entry {
             let region = self.snapshot(state, *open);
             change(&region, state)?;
             state.epoch = state.epoch.wrapping_add(1);
+            self.touched.write_once(false);
             *open = true;
             Ok(())
         })
@@ -227,6 +312,14 @@ impl MemRef {
             offset,
             epoch,
         })
+    }
+
+    /// Makes the checked access the one that a one-touch entry admits. `None` for other entries.
+    pub(crate) fn touch(&self) -> Result<Option<Touch>, AccessError> {
+        match &self.entry {
+            Some(entry) => Entry::touch_in(entry, self.epoch),
+            None => Ok(None),
+        }
     }
 
     /// Runs `copy` inside the gate, with the memory and the offset of `to` in it.

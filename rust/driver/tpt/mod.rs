@@ -8,6 +8,7 @@
 pub(crate) mod entry;
 pub(crate) mod fast_reg;
 pub(crate) mod region;
+pub(crate) mod touch;
 
 use super::Shared;
 use crate::kapi::rdma::{
@@ -38,6 +39,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use touch::Touch;
 
 /// Attempts to draw a free index. With a million regions in one quarter of the 2^24 indexes, a draw
 /// hits one with p = 1/4.
@@ -114,7 +116,7 @@ impl Tpt {
     }
 
     /// Checks an access and performs it in one step: `copy` gets the memory and the offset of the
-    /// access in it, and copies at most 64 KiB.
+    /// access in it, and copies at most 64 KiB. Returns the touch of a one-touch entry.
     ///
     /// Any context except hard interrupts. Does nothing for an access of length 0.
     #[inline]
@@ -123,20 +125,29 @@ impl Tpt {
         access: &Access,
         last: &mut LastEntry,
         mut copy: impl FnMut(&Backing, u64) -> Result,
-    ) -> Result<(), AccessError> {
+    ) -> Result<Option<Touch>, AccessError> {
         if access.len == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let index = access.stag.index();
         if let Some(entry) = last.get(index) {
-            if entry.access(access, &mut copy).is_ok() {
-                return Ok(());
+            if let Ok(touch) = Entry::access(entry, access, &mut copy) {
+                return Ok(touch);
             }
         }
         let entry = self.table.get(index).ok_or(AccessError::UnknownStag)?;
-        entry.access(access, &mut copy)?;
+        let touch = Entry::access(&entry, access, &mut copy)?;
         last.set(index, entry);
-        Ok(())
+        Ok(touch)
+    }
+
+    /// Touches the entry to which the earlier parts of a message went that ends without payload.
+    /// Any context except hard interrupts.
+    pub(crate) fn touch(&self, stag: Stag) -> Result<Option<Touch>, AccessError> {
+        match self.table.get(stag.index()) {
+            Some(entry) => Entry::touch_at_end(&entry, stag),
+            None => Ok(None),
+        }
     }
 
     /// LOCAL_INV, READ_WITH_INV and an incoming Send with Invalidate (RFC 5040 5.5): revokes the

@@ -63,7 +63,8 @@ impl Drop for Mr {
 
 /// The rights that a consumer asks for and can have.
 ///
-/// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`); other unknown flags are refused. Remote
+/// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`), all but our own; other unknown flags are
+/// refused. Remote
 /// atomics are accepted although no peer can ask for any (RFC 5040 has none), because many programs
 /// request them on every device.
 pub(super) fn rights(access: u32) -> Result<Rights> {
@@ -86,7 +87,8 @@ pub(super) fn rights(access: u32) -> Result<Rights> {
                 | flags::REMOTE_WRITE
                 | flags::REMOTE_READ
                 | flags::MW_BIND
-                | flags::ZERO_BASED),
+                | flags::ZERO_BASED
+                | Rights::ONE_TOUCH.0),
     );
     if !rights.is_consistent() {
         return Err(EINVAL);
@@ -264,6 +266,7 @@ impl mr::Operations<Siw> for Mr {
         let region = mr.entry.region();
         out.text(c"kind", fmt!("{:?}", region.kind))?;
         out.number(c"valid", region.valid.into())?;
+        out.number(c"touched", region.touched.into())?;
         out.hex(c"rights", region.rights.0.into())
     }
 }

@@ -133,8 +133,10 @@ pub enum AccessOp {
 pub enum AccessError {
     /// No entry at this index.
     UnknownStag,
-    /// The entry is not valid; for a registration, it still is.
+    /// The entry is not valid; for a registration or a bind, it still is.
     NotValid,
+    /// The entry admits one message of the peer, and has admitted it.
+    Spent,
     /// The kind of entry does not allow this.
     WrongKind,
     /// The entry belongs to another PD.

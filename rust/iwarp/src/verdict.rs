@@ -195,6 +195,7 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
             AccessError::Rights => rdmap_protection(term::RDMAP_RIGHTS),
             AccessError::UnknownStag
             | AccessError::NotValid
+            | AccessError::Spent
             | AccessError::WrongKind
             | AccessError::WrongKey
             | AccessError::Windows => ddp_tagged(term::DDP_T_INVALID_STAG),
@@ -206,6 +207,7 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
             AccessError::Rights => term::RDMAP_RIGHTS,
             AccessError::UnknownStag
             | AccessError::NotValid
+            | AccessError::Spent
             | AccessError::WrongKind
             | AccessError::WrongKey
             | AccessError::Windows => term::RDMAP_INVALID_STAG,

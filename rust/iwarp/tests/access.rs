@@ -19,10 +19,13 @@ use iwarp::{
     mem::{
         access::{
             check,
+            check_bind,
             check_fast_reg,
             check_invalidate,
             Access,
             Accessor,
+            Bind,
+            Binding,
             Consumer,
             FastReg,
             Invalidate,
@@ -65,6 +68,7 @@ fn access(to: u64, len: u64, need: Need) -> Access {
         to,
         len,
         need,
+        touch: false,
         by: PROGRAM,
     }
 }
@@ -354,6 +358,190 @@ fn invalidation() {
         check_invalidate(None, good().stag, &PROGRAM, true),
         Err(AccessError::UnknownStag)
     );
+}
+
+/// A one-touch entry admits one access that touches, in addition to any that do not.
+#[test]
+fn touches() {
+    let fresh = Region {
+        rights: Rights(0x3f).union(Rights::ONE_TOUCH),
+        ..good()
+    };
+    let touched = Region {
+        touched: true,
+        ..fresh
+    };
+    let spent = Region {
+        valid: false,
+        ..touched
+    };
+    for need in NEEDS {
+        let part = access(BASE, 8, need);
+        let end = Access {
+            touch: true,
+            ..part
+        };
+        assert_eq!(check(Some(&fresh), &part), Ok(0));
+        assert_eq!(check(Some(&fresh), &end), Ok(0));
+        assert_eq!(check(Some(&touched), &part), Ok(0));
+        assert_eq!(check(Some(&touched), &end), Err(AccessError::Spent));
+        assert_eq!(check(Some(&spent), &part), Err(AccessError::Spent));
+        // What is wrong otherwise comes first.
+        let wrong = Access {
+            to: BASE + LEN,
+            ..end
+        };
+        assert_eq!(check(Some(&touched), &wrong), Err(AccessError::Bounds));
+    }
+}
+
+const WINDOW: Region = Region {
+    stag: Stag(0x4321_00),
+    kind: Kind::Mw2,
+    valid: false,
+    touched: false,
+    pd: PD,
+    rights: Rights::NONE,
+    base: 0,
+    len: 0,
+    bound_qp: None,
+    windows: 0,
+};
+
+fn bindable() -> Region {
+    Region {
+        rights: Rights::LOCAL_WRITE.union(Rights::MW_BIND),
+        ..good()
+    }
+}
+
+fn bind() -> Bind {
+    Bind {
+        window: WINDOW.stag,
+        stag: WINDOW.stag.with_key(9),
+        region: good().stag,
+        to: BASE + 0x100,
+        len: 0x200,
+        rights: Rights::REMOTE_WRITE,
+        by: PROGRAM,
+    }
+}
+
+#[test]
+fn binding() {
+    let ask = |window: Region, region: Region, bind: Bind| {
+        check_bind(Some(&window), Some(&region), &bind)
+    };
+    let type_1 = Region {
+        kind: Kind::Mw1,
+        ..WINDOW
+    };
+    let bound = Ok(Binding::At(0x100));
+    assert_eq!(ask(WINDOW, bindable(), bind()), bound);
+    assert_eq!(ask(type_1, bindable(), bind()), bound);
+    // Up to the borders of the region, and no further.
+    let all = Bind {
+        to: BASE,
+        len: LEN,
+        ..bind()
+    };
+    assert_eq!(ask(WINDOW, bindable(), all), Ok(Binding::At(0)));
+    let long = Bind {
+        len: LEN + 1,
+        ..all
+    };
+    assert_eq!(ask(WINDOW, bindable(), long), Err(AccessError::Bounds));
+    let wrap = Bind {
+        len: u64::MAX,
+        ..all
+    };
+    assert_eq!(ask(WINDOW, bindable(), wrap), Err(AccessError::Wrap));
+    // Bound already.
+    let busy = |window| Region {
+        valid: true,
+        ..window
+    };
+    assert_eq!(ask(busy(type_1), bindable(), bind()), bound);
+    let again = ask(busy(WINDOW), bindable(), bind());
+    assert_eq!(again, Err(AccessError::NotValid));
+    // A length of 0 unbinds what can be unbound so.
+    let nothing = Bind { len: 0, ..bind() };
+    assert_eq!(check_bind(Some(&type_1), None, &nothing), Ok(Binding::None));
+    let unbound = check_bind(Some(&WINDOW), None, &nothing);
+    assert_eq!(unbound, Err(AccessError::Length));
+}
+
+#[test]
+fn binding_rules_and_their_order() {
+    // Each breaks a rule and those after it: the first counts.
+    let (mut window, mut region, mut wrong) = (WINDOW, bindable(), bind());
+    let mut ask = |window: &Region, region: &Region, bind: &Bind, error| {
+        let got = check_bind(Some(window), Some(region), bind);
+        assert_eq!(got, Err(error), "{window:?} {region:?} {bind:?}");
+    };
+    region.rights = Rights::MW_BIND;
+    ask(&window, &region, &wrong, AccessError::Rights);
+    region.kind = Kind::FastMr;
+    ask(&window, &region, &wrong, AccessError::WrongKind);
+    region.rights = Rights::LOCAL_WRITE;
+    ask(&window, &region, &wrong, AccessError::Rights);
+    wrong.to = BASE + LEN;
+    ask(&window, &region, &wrong, AccessError::Bounds);
+    wrong.region = good().stag.with_key(1);
+    ask(&window, &region, &wrong, AccessError::WrongKey);
+    region.pd = PdId(8);
+    ask(&window, &region, &wrong, AccessError::WrongPd);
+    region.kind = Kind::DmaMr;
+    ask(&window, &region, &wrong, AccessError::WrongKind);
+    region.valid = false;
+    ask(&window, &region, &wrong, AccessError::NotValid);
+    wrong.region = Stag(0x9999_00);
+    ask(&window, &region, &wrong, AccessError::UnknownStag);
+    wrong.len = 0;
+    ask(&window, &region, &wrong, AccessError::Length);
+    window.valid = true;
+    ask(&window, &region, &wrong, AccessError::NotValid);
+    wrong.window = WINDOW.stag.with_key(7);
+    ask(&window, &region, &wrong, AccessError::WrongKey);
+    window.bound_qp = Some(QP + 1);
+    ask(&window, &region, &wrong, AccessError::WrongQp);
+    window.pd = PdId(8);
+    ask(&window, &region, &wrong, AccessError::WrongPd);
+    window.kind = Kind::Mr;
+    ask(&window, &region, &wrong, AccessError::WrongKind);
+    wrong.stag = Stag(0x9999_01);
+    ask(&window, &region, &wrong, AccessError::UnknownStag);
+}
+
+/// A window has rights of peers only, and none to change what the owner may not change.
+#[test]
+fn rights_of_windows() {
+    for bits in (0..64).flat_map(|bits| [bits, bits | Rights::ONE_TOUCH.0]) {
+        for kind in [Kind::Mw1, Kind::Mw2] {
+            for may_write in [false, true] {
+                let window = Region { kind, ..WINDOW };
+                let region = Region {
+                    rights: Rights(16 + u32::from(may_write)),
+                    ..good()
+                };
+                let asked = Bind {
+                    rights: Rights(bits),
+                    ..bind()
+                };
+                let allowed = bits & (1 | 16) == 0
+                    && (may_write || bits & (2 | 8) == 0)
+                    && (kind == Kind::Mw2 || bits & 32 == 0);
+                let got = check_bind(Some(&window), Some(&region), &asked);
+                assert_eq!(got.is_ok(), allowed, "{bits:#x} {kind:?} {may_write}");
+            }
+        }
+    }
+    let zero_based = Region {
+        rights: bindable().rights.union(Rights::ZERO_BASED),
+        ..good()
+    };
+    let got = check_bind(Some(&WINDOW), Some(&zero_based), &bind());
+    assert_eq!(got, Err(AccessError::Rights));
 }
 
 #[test]

@@ -363,6 +363,7 @@ fn accesses() {
             stag: Stag(small(1024) as u32),
             kind: kinds[(small(5) % 5) as usize],
             valid: small(2) % 4 != 0,
+            touched: small(2) % 4 == 1,
             pd: PdId(small(2)),
             rights: Rights(small(64) as u32),
             base: small(64),
@@ -375,6 +376,7 @@ fn accesses() {
             to: small(64),
             len: small(64),
             need: needs[(small(5) % 5) as usize],
+            touch: small(2) == 0,
             by: Accessor {
                 pd: PdId(small(2)),
                 qp: small(2) as u32,

@@ -21,6 +21,7 @@ use crate::driver::{
 };
 use iwarp::{
     error::{
+        AccessError,
         AccessOp,
         Error,
         Result, //
@@ -53,6 +54,9 @@ impl RxCtx {
             self.first_fpdu();
         }
         self.target = Target::Nowhere;
+        if self.touch.take().is_some() {
+            qp.stats.inc(Counter::OneTouch);
+        }
         match event {
             Event::Partial | Event::Rtr => Ok(()),
             Event::Write { len } => {
@@ -106,6 +110,7 @@ impl RxCtx {
     fn deliver_request(&mut self, qp: &QpObj, msn: u32, read: ReadRequest) -> Result<()> {
         // Checked on arrival, when all earlier messages are delivered, and again while the response
         // is encoded.
+        let denied = |error: AccessError| error.during(AccessOp::ReadRequest);
         let source = match read.len {
             0 => None,
             len => Some(
@@ -117,17 +122,27 @@ impl RxCtx {
                             to: read.source_to,
                             len: u64::from(len),
                             need: Right::RemoteRead,
+                            touch: true,
                             by: qp.peer_accessor(),
                         },
                         &mut self.read,
                     )
-                    .map_err(|error| Error::Access {
-                        error,
-                        op: AccessOp::ReadRequest,
-                    })?,
+                    .map_err(denied)?,
             ),
         };
-        qp.stream.add_request(Request { msn, read, source })?;
+        let touch = match &source {
+            Some(mem) => mem.touch().map_err(denied)?,
+            None => None,
+        };
+        if touch.is_some() {
+            qp.stats.inc(Counter::OneTouch);
+        }
+        qp.stream.add_request(Request {
+            msn,
+            read,
+            source,
+            touch,
+        })?;
         // This wake-up includes that of an answered Read; `Open` includes both.
         if !matches!(self.wake, Some(Wake::Open)) {
             self.wake = Some(Wake::ReadRequest);
@@ -180,7 +195,15 @@ impl RxCtx {
         let term = self.machine.terminate(error);
         self.machine.stop();
         self.target = Target::Nowhere;
+        self.touch = None;
         self.buffers.clear();
+        if let Error::Access {
+            error: AccessError::Spent,
+            ..
+        } = error
+        {
+            qp.stats.inc(Counter::OneTouchRefused);
+        }
         match error {
             Error::Crc => qp.stats.inc(Counter::CrcError),
             Error::Access {

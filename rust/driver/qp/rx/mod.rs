@@ -23,9 +23,12 @@ use crate::{
     driver::{
         cm::Endpoint,
         stats::Counter,
-        tpt::entry::{
-            LastEntry,
-            MemRef, //
+        tpt::{
+            entry::{
+                LastEntry,
+                MemRef, //
+            },
+            touch::Touch, //
         },
         QpObj, //
     },
@@ -78,6 +81,8 @@ pub(super) struct RxCtx {
     /// Sink of the Read being answered.
     sink: Option<MemRef>,
     target: Target,
+    /// The one-touch entry in which the Write of the current FPDU ends.
+    touch: Option<Touch>,
     /// The regions that the peer wrote to and read from last.
     written: LastEntry,
     read: LastEntry,
@@ -107,6 +112,7 @@ impl RxCtx {
             buffers: Sgl::empty(),
             sink: None,
             target: Target::Nowhere,
+            touch: None,
             written: LastEntry::none(),
             read: LastEntry::none(),
             wake: None,

@@ -70,7 +70,7 @@ impl RxCtx {
                     let len = u32::from(segment.len);
                     (qp.qp_num(), tagged.stag.0, tagged.to, len)
                 });
-                self.begin_write(qp, tagged, len, whole.then_some((skb, pos)))
+                self.begin_write(qp, tagged, &segment, whole.then_some((skb, pos)))
                     .map_err(|error| error.during(AccessOp::Write))?
             }
             Kind::ReadResponse(tagged) => {
@@ -83,6 +83,9 @@ impl RxCtx {
                 false
             }
             Kind::Send(_) | Kind::Write(_) | Kind::ReadRequest | Kind::Terminate => {
+                if segment.last {
+                    self.end_write(qp)?;
+                }
                 self.target = Target::Nowhere;
                 false
             }
@@ -142,27 +145,42 @@ impl RxCtx {
         &mut self,
         qp: &QpObj,
         tagged: Tagged,
-        len: usize,
+        segment: &Segment,
         payload: Option<(&Skb<'_>, usize)>,
     ) -> Result<bool, AccessError> {
         let Tagged { stag, to } = tagged;
         let access = Access {
             stag,
             to,
-            len: len as u64,
+            len: u64::from(segment.len),
             need: Right::RemoteWrite,
+            touch: segment.last,
             by: qp.peer_accessor(),
         };
         let tpt = &qp.dev.tpt;
         if let Some((skb, pos)) = payload {
-            tpt.access(&access, &mut self.written, |memory, offset| {
+            let len = usize::from(segment.len);
+            self.touch = tpt.access(&access, &mut self.written, |memory, offset| {
                 memory.write_from_skb(offset, len, skb, pos)
             })?;
             return Ok(true);
         }
         let mem = tpt.resolve(&access, &mut self.written)?;
+        if segment.last {
+            self.touch = mem.touch()?;
+        }
         self.target = Target::Memory { mem, to };
         Ok(false)
+    }
+
+    /// Begins the last segment of a message, which has no payload. If it ends a Write that had
+    /// some, it touches like one with payload; a peer could otherwise avoid the touch.
+    fn end_write(&mut self, qp: &QpObj) -> Result<()> {
+        if let Some(stag) = self.machine.written() {
+            let touched = qp.dev.tpt.touch(stag);
+            self.touch = touched.map_err(|error| error.during(AccessOp::Write))?;
+        }
+        Ok(())
     }
 
     pub(super) fn place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {

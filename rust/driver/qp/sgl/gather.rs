@@ -47,9 +47,11 @@ impl Sgl {
                 return Err(AccessError::Bounds);
             }
             let access = list.access(sge, Need::LocalRead);
-            return list.tpt.access(&access, &mut self.last, |memory, offset| {
+            // The use of its owner is no touch.
+            let used = list.tpt.access(&access, &mut self.last, |memory, offset| {
                 memory.read(offset, dst)
             });
+            return used.map(|_| ());
         }
         self.load(list, Need::LocalRead)?;
         let gathered = self.gather(dst);

@@ -52,6 +52,7 @@ impl List<'_> {
             to: sge.addr,
             len: u64::from(sge.len),
             need,
+            touch: false,
             by: self.by,
         }
     }

@@ -29,9 +29,11 @@ impl Sgl {
                 return Err(AccessError::Bounds);
             }
             let access = list.access(sge, Need::LocalWrite);
-            return list.tpt.access(&access, &mut self.last, |memory, offset| {
+            // The use of its owner is no touch.
+            let used = list.tpt.access(&access, &mut self.last, |memory, offset| {
                 memory.write_from_skb(offset, len, skb, off)
             });
+            return used.map(|_| ());
         }
         self.load(list, Need::LocalWrite)?;
         let placed = self.scatter(skb, off, len);

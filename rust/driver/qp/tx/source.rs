@@ -296,6 +296,7 @@ impl TxCtx {
             to: sge.addr,
             len: u64::from(sge.len),
             need: Right::LocalWrite,
+            touch: false,
             by: qp.accessor(),
         };
         let sink = match sge.len {

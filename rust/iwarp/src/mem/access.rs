@@ -30,6 +30,16 @@ impl Rights {
     pub const MW_BIND: Self = Self(1 << 4);
     /// Offsets count from zero.
     pub const ZERO_BASED: Self = Self(1 << 5);
+    /// The first message of a peer that names the entry is the last one: its end invalidates the
+    /// entry. The bit is in the range that other providers ignore (`IB_ACCESS_OPTIONAL`).
+    pub const ONE_TOUCH: Self = Self(1 << 29);
+
+    /// What a window can have.
+    pub const OF_WINDOW: Self = Self::REMOTE_WRITE
+        .union(Self::REMOTE_READ)
+        .union(Self::REMOTE_ATOMIC)
+        .union(Self::ZERO_BASED)
+        .union(Self::ONE_TOUCH);
 
     /// Whether all of `other` is there.
     pub const fn contains(self, other: Self) -> bool {
@@ -107,6 +117,9 @@ pub struct Region {
     pub kind: Kind,
     /// Registered or bound, and not invalidated since.
     pub valid: bool,
+    /// A one-touch entry that has admitted its message. Stays set when that message has made the
+    /// entry invalid.
+    pub touched: bool,
     /// Owner.
     pub pd: PdId,
     /// Granted rights.
@@ -119,6 +132,17 @@ pub struct Region {
     pub bound_qp: Option<u32>,
     /// Windows bound to this region.
     pub windows: u32,
+}
+
+impl Region {
+    /// Why an entry that is not valid refuses.
+    pub const fn gone(&self) -> AccessError {
+        if self.touched {
+            AccessError::Spent
+        } else {
+            AccessError::NotValid
+        }
+    }
 }
 
 /// The right an access needs.
@@ -160,6 +184,8 @@ pub struct Access {
     pub len: u64,
     /// The right it takes.
     pub need: Need,
+    /// It is the last part of a message of the peer. A one-touch entry admits one such access.
+    pub touch: bool,
     /// The queue pair.
     pub by: Accessor,
 }
@@ -179,7 +205,7 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
         return Err(AccessError::UnknownStag);
     }
     if !region.valid {
-        return Err(AccessError::NotValid);
+        return Err(region.gone());
     }
     let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
     let fits = match region.kind {
@@ -215,11 +241,13 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
         Need::RemoteWrite => both.contains(Rights::REMOTE_WRITE),
         Need::Bind => region.rights.contains(Rights::MW_BIND),
     };
-    if granted {
-        Ok(offset)
-    } else {
-        Err(AccessError::Rights)
+    if !granted {
+        return Err(AccessError::Rights);
     }
+    if access.touch && region.touched {
+        return Err(AccessError::Spent);
+    }
+    Ok(offset)
 }
 
 fn check_owner(region: &Region, by: &Accessor) -> Result<(), AccessError> {
@@ -315,4 +343,89 @@ pub fn check_fast_reg(region: Option<&Region>, reg: &FastReg) -> Result<(), Acce
         return Err(AccessError::Length);
     }
     Ok(())
+}
+
+/// A bind of a window (`IBV_WR_BIND_MW`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The window's tag so far.
+    pub window: Stag,
+    /// The tag it will have: the same index, any key.
+    pub stag: Stag,
+    /// The tag of the region.
+    pub region: Stag,
+    /// Address of the first byte in the region.
+    pub to: u64,
+    /// Length in bytes. 0 unbinds a window of type 1.
+    pub len: u64,
+    /// Rights of the window.
+    pub rights: Rights,
+    /// The queue pair that binds.
+    pub by: Accessor,
+}
+
+/// What an allowed bind has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Unbind the window.
+    None,
+    /// Bind it to the memory at this offset from the start of the region.
+    At(u64),
+}
+
+/// Checks a bind. `window` and `region` are the entries at the indexes of the tags.
+///
+/// A window of type 1 may be bound already; one of type 2 must not be. The region must be a
+/// program's, of the same protection domain as the window and the queue pair.
+pub fn check_bind(
+    window: Option<&Region>,
+    region: Option<&Region>,
+    bind: &Bind,
+) -> Result<Binding, AccessError> {
+    let window = window.ok_or(AccessError::UnknownStag)?;
+    if window.stag.index() != bind.window.index() || window.stag.index() != bind.stag.index() {
+        return Err(AccessError::UnknownStag);
+    }
+    if !window.kind.is_window() {
+        return Err(AccessError::WrongKind);
+    }
+    check_owner(window, &bind.by)?;
+    if window.stag != bind.window {
+        return Err(AccessError::WrongKey);
+    }
+    let type_2 = matches!(window.kind, Kind::Mw2);
+    if type_2 && window.valid {
+        return Err(AccessError::NotValid);
+    }
+    if bind.len == 0 {
+        return if type_2 {
+            Err(AccessError::Length)
+        } else {
+            Ok(Binding::None)
+        };
+    }
+    let access = Access {
+        stag: bind.region,
+        to: bind.to,
+        len: bind.len,
+        need: Need::Bind,
+        touch: false,
+        by: bind.by,
+    };
+    let offset = check(region, &access)?;
+    let region = region.ok_or(AccessError::UnknownStag)?;
+    if !matches!(region.kind, Kind::Mr) {
+        return Err(AccessError::WrongKind);
+    }
+    let changes = bind
+        .rights
+        .intersects(Rights::REMOTE_WRITE.union(Rights::REMOTE_ATOMIC));
+    if !Rights::OF_WINDOW.contains(bind.rights)
+        || region.rights.contains(Rights::ZERO_BASED)
+        || (!type_2 && bind.rights.contains(Rights::ZERO_BASED))
+        || (changes && !region.rights.contains(Rights::LOCAL_WRITE))
+    {
+        return Err(AccessError::Rights);
+    }
+    Ok(Binding::At(offset))
 }

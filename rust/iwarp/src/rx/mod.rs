@@ -31,6 +31,7 @@ use crate::{
         Error,
         Result, //
     },
+    mem::stag::Stag,
     tx::crc_to_wire,
     wire::{
         bytes::{
@@ -317,6 +318,15 @@ impl RxMachine {
     /// Header bytes of the current FPDU, from the MPA length field on: the CRC begins with them.
     pub fn header_bytes(&self) -> &[u8] {
         self.header.get(..usize::from(self.have)).unwrap_or(&[])
+    }
+
+    /// The STag to which the earlier segments of the current segment's Write went; `None` if they
+    /// had no payload, or if it is no Write.
+    pub fn written(&self) -> Option<Stag> {
+        match self.segment.kind {
+            Kind::Write(_) => self.tagged.and_then(|progress| progress.stag),
+            _ => None,
+        }
     }
 
     /// The segment whose payload or trailer is being received.

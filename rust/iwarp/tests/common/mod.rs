@@ -208,6 +208,7 @@ pub fn region(len: u64) -> Region {
         stag: Stag::new(0x1234, 0x56).unwrap(),
         kind: iwarp::mem::access::Kind::Mr,
         valid: true,
+        touched: false,
         pd: PD,
         rights: iwarp::mem::access::Rights::LOCAL_WRITE
             .union(iwarp::mem::access::Rights::REMOTE_WRITE)
@@ -328,6 +329,7 @@ impl Receiver {
             to,
             len: u64::from(len),
             need,
+            touch: false,
             by: Accessor {
                 pd: PD,
                 qp: QP,

@@ -59,6 +59,7 @@ pub fn run(data: &[u8]) {
         stag,
         kind: KINDS[input.below(5)],
         valid: rarely(input, true, false),
+        touched: rarely(input, false, true),
         pd: PdId(5),
         rights: Rights(u32::from(input.u8())),
         base: input.edge(),
@@ -92,6 +93,7 @@ pub fn run(data: &[u8]) {
         to,
         len,
         need: NEEDS[input.below(5)],
+        touch: input.flag(),
         by: Accessor {
             pd: rarely(input, region.pd, PdId((1 << 32) + 5)),
             qp: rarely(input, 8, 9),
@@ -126,7 +128,8 @@ pub fn run(data: &[u8]) {
         access.to.wrapping_sub(region.base),
         &[
             (here, AccessError::UnknownStag),
-            (region.valid, AccessError::NotValid),
+            (region.valid || region.touched, AccessError::NotValid),
+            (region.valid, AccessError::Spent),
             (
                 if window {
                     remote
@@ -151,6 +154,7 @@ pub fn run(data: &[u8]) {
                 },
                 AccessError::Rights,
             ),
+            (!(access.touch && region.touched), AccessError::Spent),
         ],
     );
     // Of nothing, nothing may be asked (RFC 5041 7.1, RFC 5040 7.2).
