@@ -16,6 +16,7 @@ def spent(t, mr):
     """The region admits no message any more, on any connection, and nothing is placed."""
     before = mr.get()
     refused(t.passive(), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
+    refused(t.passive(), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad", last=False))
     refused(t.passive(), (0, 1, 0), reading(mr), read=True)
     assert mr.get() == before
     mr.intact()
@@ -39,7 +40,7 @@ def touch_write(t):
     # The same connection may go on.
     conn.echo()
     refused(conn, (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
-    assert (counter("one_touch") - admitted, counter("one_touch_refused") - denied) == (1, 3)
+    assert (counter("one_touch") - admitted, counter("one_touch_refused") - denied) == (1, 4)
 
 
 @row("touch-write-long", OWN, "A Write of many segments to a one-touch region is one message", kind=OWN)
