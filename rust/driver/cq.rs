@@ -59,6 +59,7 @@ pub(crate) enum WcOp {
     ReadInv,
     LocalInv,
     RegMr,
+    BindMw,
     Recv,
 }
 
@@ -73,6 +74,7 @@ impl WcOp {
             Self::ReadInv => abi::op::READ_LOCAL_INV,
             Self::LocalInv => abi::op::INVAL_STAG,
             Self::RegMr => abi::op::REG_MR,
+            Self::BindMw => abi::op::BIND_MW,
             Self::Recv => abi::op::RECEIVE,
         }
     }
@@ -84,6 +86,7 @@ impl WcOp {
             Self::Read | Self::ReadInv => WcOpcode::RdmaRead,
             Self::LocalInv => WcOpcode::LocalInv,
             Self::RegMr => WcOpcode::RegMr,
+            Self::BindMw => WcOpcode::BindMw,
             Self::Recv => WcOpcode::Recv,
         }
     }
@@ -98,10 +101,10 @@ fn status_to_abi(status: WcStatus) -> u16 {
         WcStatus::WrFlushErr => abi::wc::WR_FLUSH_ERR,
         WcStatus::RemInvReqErr => abi::wc::REM_INV_REQ_ERR,
         WcStatus::RemAccessErr => abi::wc::REM_ACCESS_ERR,
+        // Only programs that know the code can bind.
+        WcStatus::MwBindErr => abi::wc::MW_BIND_ERR,
         // The ABI has no codes for these.
-        WcStatus::RetryExcErr | WcStatus::MwBindErr | WcStatus::RemOpErr | WcStatus::GeneralErr => {
-            abi::wc::GENERAL_ERR
-        }
+        WcStatus::RetryExcErr | WcStatus::RemOpErr | WcStatus::GeneralErr => abi::wc::GENERAL_ERR,
     }
 }
 
@@ -116,7 +119,8 @@ fn status_to_ib(status: WcStatus) -> rdma::WcStatus {
         WcStatus::RemAccessErr => rdma::WcStatus::RemAccessErr,
         WcStatus::RetryExcErr => rdma::WcStatus::RetryExcErr,
         WcStatus::RemOpErr => rdma::WcStatus::RemOpErr,
-        WcStatus::MwBindErr | WcStatus::GeneralErr => rdma::WcStatus::GeneralErr,
+        WcStatus::MwBindErr => rdma::WcStatus::MwBindErr,
+        WcStatus::GeneralErr => rdma::WcStatus::GeneralErr,
     }
 }
 

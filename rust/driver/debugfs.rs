@@ -88,18 +88,21 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 }
 
 fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "stag kind valid touched pd rights base length")?;
+    writeln!(
+        f,
+        "stag kind valid touched pd rights base length windows qp region"
+    )?;
     let mut result = Ok(());
-    tpt.for_each(|region| {
+    tpt.for_each(|region, bound_to| {
         if result.is_ok() {
             // Regions of the kernel show no address: it would reveal the kernel's layout.
             let base = match region.kind {
-                Kind::Mr => region.base,
-                _ => 0,
+                Kind::Mr | Kind::Mw1 | Kind::Mw2 => region.base,
+                Kind::FastMr | Kind::DmaMr => 0,
             };
             result = writeln!(
                 f,
-                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x}",
+                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x} {} {} {:#010x}",
                 region.stag.0,
                 region.kind,
                 u8::from(region.valid),
@@ -108,6 +111,9 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 region.rights.0,
                 base,
                 region.len,
+                region.windows,
+                region.bound_qp.unwrap_or(0),
+                bound_to.map_or(0, |stag| stag.0),
             );
         }
     });

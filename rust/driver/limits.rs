@@ -35,6 +35,8 @@ pub(crate) const CQ: u32 = 102_400;
 pub(crate) const CQE: u32 = QP_WR * 100;
 /// Memory regions.
 pub(crate) const MR: u32 = QP * 10;
+/// Memory windows.
+pub(crate) const MW: u32 = MR;
 /// Protection domains.
 pub(crate) const PD: u32 = QP;
 /// Shared receive queues.
@@ -105,6 +107,7 @@ pub(crate) struct Counts {
     pub(crate) qp: Count,
     pub(crate) srq: Count,
     pub(crate) mr: Count,
+    pub(crate) mw: Count,
 }
 
 impl Counts {
@@ -117,6 +120,7 @@ impl Counts {
             qp: Count::new(),
             srq: Count::new(),
             mr: Count::new(),
+            mw: Count::new(),
         }
     }
 }

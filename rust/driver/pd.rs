@@ -8,10 +8,12 @@ use super::{
         Count,
         Counted, //
     },
+    tpt::entry::Entry,
     Siw, //
 };
 use crate::kapi::rdma::{
     pd,
+    RcuTable,
     Udata, //
 };
 use iwarp::mem::access::PdId;
@@ -21,9 +23,13 @@ use kernel::{
 };
 
 /// The driver's part of a protection domain.
+#[pin_data]
 pub(crate) struct Pd {
     /// The number that regions and queue pairs compare.
     pub(crate) id: PdId,
+    /// Its windows, at the indexes of their STags. A queue pair that ends looks for its own here.
+    #[pin]
+    pub(crate) windows: RcuTable<Entry>,
     counted: Counted,
 }
 
@@ -41,10 +47,12 @@ impl pd::Operations<Siw> for Pd {
         _udata: Option<&mut Udata<'_>>,
     ) -> Result<pd::Live<'a, Siw>> {
         let dev = new.device();
-        let pd = Self {
-            id: PdId(dev.pds.fetch_add(1, Relaxed)),
-            counted: Count::take(dev, |dev| &dev.counts.pd, limits::PD)?,
-        };
-        new.init(pd)
+        let id = PdId(dev.pds.fetch_add(1, Relaxed));
+        let counted = Count::take(dev, |dev| &dev.counts.pd, limits::PD)?;
+        new.init(pin_init!(Self {
+            id,
+            windows <- RcuTable::new(),
+            counted,
+        }))
     }
 }

@@ -21,23 +21,34 @@ use kernel::prelude::*;
 
 /// The driver's part of a user context. The core keeps the list of mapped rings.
 pub(crate) struct Ucontext {
+    /// The additions to the interface that the library knows, of [`abi::feature`].
+    pub(crate) features: u32,
     counted: Counted,
 }
 
 #[vtable]
 impl ucontext::Operations<Siw> for Ucontext {
-    /// Reports the number of the device to the program.
+    /// Reports the number of the device to the program, and agrees on additions to the interface.
+    /// libsiw asks for none.
     fn alloc<'a>(
         new: ucontext::New<'a, Siw>,
         udata: &mut Udata<'_>,
     ) -> Result<ucontext::Live<'a, Siw>> {
         let dev = new.device();
+        let wanted = match udata.inlen() {
+            0 => abi::ReqAllocCtx::default(),
+            _ => udata.read::<abi::ReqAllocCtx>(size_of::<abi::ReqAllocCtx>())?,
+        };
+        if wanted.reserved != 0 {
+            return Err(EINVAL);
+        }
         let ctx = new.init(Self {
+            features: wanted.want & abi::feature::WINDOWS,
             counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
         })?;
         udata.respond_full(&abi::RespAllocCtx {
             dev_id: ctx.counted.dev().part_id,
-            pad: 0,
+            features: ctx.features,
         })?;
         Ok(ctx)
     }

@@ -72,6 +72,7 @@ impl Driver for Null {
     type Qp = ();
     type Srq = ();
     type Mr = ();
+    type Mw = ();
     type Iwcm = ();
 
     fn query_device(_dev: &Device<Self>) -> DeviceAttr {

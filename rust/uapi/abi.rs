@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Mirrors of [`include/uapi/rdma/siw-abi.h`](srctree/include/uapi/rdma/siw-abi.h).
+//! Mirrors of [`include/uapi/rdma/siw-abi.h`](srctree/include/uapi/rdma/siw-abi.h), and of the
+//! additions in `include/siw_uapi.h`.
 //!
 //! The C types have unions and reserved fields with names that say little. A mirror has the same
 //! layout, which is checked at compile time, and no padding: every byte belongs to a field, so that
@@ -42,6 +43,7 @@ pub(crate) mod op {
     pub(crate) const RECEIVE: u8 = b::siw_opcode_SIW_OP_RECEIVE as u8;
     pub(crate) const INVAL_STAG: u8 = b::siw_opcode_SIW_OP_INVAL_STAG as u8;
     pub(crate) const REG_MR: u8 = b::siw_opcode_SIW_OP_REG_MR as u8;
+    pub(crate) const BIND_MW: u8 = b::SIW_OP_BIND_MW as u8;
 }
 
 /// `enum siw_wqe_flags`.
@@ -78,6 +80,7 @@ pub(crate) mod wc {
     pub(crate) const REM_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_REM_ACCESS_ERR as u16;
     pub(crate) const REM_INV_REQ_ERR: u16 = b::siw_wc_status_SIW_WC_REM_INV_REQ_ERR as u16;
     pub(crate) const GENERAL_ERR: u16 = b::siw_wc_status_SIW_WC_GENERAL_ERR as u16;
+    pub(crate) const MW_BIND_ERR: u16 = b::SIW_WC_MW_BIND_ERR as u16;
 }
 
 /// `struct siw_sqe`.
@@ -180,12 +183,28 @@ pub(crate) struct RespCreateSrq {
     pub(crate) srq_key: u64,
 }
 
+/// `enum siw_feature`: what a program's library has asked for and got.
+pub(crate) mod feature {
+    use crate::uapi::generated as b;
+
+    pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
+}
+
+/// `struct siw_ureq_alloc_ctx`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+pub(crate) struct ReqAllocCtx {
+    pub(crate) want: u32,
+    pub(crate) reserved: u32,
+}
+
 /// `struct siw_uresp_alloc_ctx`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 pub(crate) struct RespAllocCtx {
     pub(crate) dev_id: u32,
-    pub(crate) pad: u32,
+    /// `pad`.
+    pub(crate) features: u32,
 }
 
 impl RingElem for Sqe {
@@ -248,6 +267,7 @@ same_sizes! {
     ReqRegMr = siw_ureq_reg_mr;
     RespRegMr = siw_uresp_reg_mr;
     RespCreateSrq = siw_uresp_create_srq;
+    ReqAllocCtx = siw_ureq_alloc_ctx;
     RespAllocCtx = siw_uresp_alloc_ctx;
 }
 
@@ -268,6 +288,7 @@ same_offsets! {
     ReqRegMr { stag_key, pad } = siw_ureq_reg_mr;
     RespRegMr { stag } = siw_uresp_reg_mr;
     RespCreateSrq { num_rqe, srq_key } = siw_uresp_create_srq;
+    ReqAllocCtx { want, reserved } = siw_ureq_alloc_ctx;
     RespAllocCtx { dev_id } = siw_uresp_alloc_ctx;
 }
 

@@ -23,6 +23,7 @@ use super::{
     },
     tpt::{
         region::Mr,
+        window::Mw,
         Tpt, //
     },
     ucontext::Ucontext,
@@ -304,6 +305,7 @@ impl Driver for Siw {
     type Qp = Qp;
     type Srq = Srq;
     type Mr = Mr;
+    type Mw = Mw;
     type Iwcm = Self;
 
     fn query_device(dev: &IbDevice) -> DeviceAttr {
@@ -316,6 +318,8 @@ impl Driver for Siw {
             max_mr_size: u64::MAX,
             page_size_cap: PAGE_SIZE as u64,
             mem_mgt_extensions: true,
+            mem_window: true,
+            mem_window_2b: true,
             allow_user_unreg: true,
             max_qp: limits::QP,
             max_qp_wr: limits::QP_WR,
@@ -325,6 +329,7 @@ impl Driver for Siw {
             max_cq: limits::CQ,
             max_cqe: limits::CQE,
             max_mr: limits::MR,
+            max_mw: limits::MW,
             max_pd: limits::PD,
             max_srq: limits::SRQ,
             max_srq_wr: limits::SRQ_WR,

@@ -20,6 +20,7 @@ use crate::{
     kapi::{
         rdma::{
             self,
+            mr::access,
             send_flags,
             Customer,
             MmapEntry,
@@ -35,7 +36,14 @@ use crate::{
     uapi::abi, //
 };
 use iwarp::{
-    mem::stag::Stag,
+    mem::{
+        access::{
+            Accessor,
+            Bind,
+            Rights, //
+        },
+        stag::Stag, //
+    },
     verdict::WcStatus, //
 };
 use kernel::{
@@ -53,6 +61,7 @@ pub(crate) enum SendOp {
     ReadInv,
     RegMr,
     LocalInv,
+    BindMw,
 }
 
 impl SendOp {
@@ -66,6 +75,7 @@ impl SendOp {
             Self::ReadInv => WcOp::ReadInv,
             Self::RegMr => WcOp::RegMr,
             Self::LocalInv => WcOp::LocalInv,
+            Self::BindMw => WcOp::BindMw,
         }
     }
 }
@@ -129,6 +139,20 @@ impl SendWr {
         self.bytes
     }
 
+    /// The bind, by the queue pair that has taken the request.
+    pub(crate) fn bind(&self, by: Accessor) -> Bind {
+        let [part, ..] = &self.sqe.sge;
+        Bind {
+            stag: Stag(self.sqe.rkey),
+            region: Stag(part.lkey),
+            to: part.addr,
+            len: self.sqe.raddr,
+            // Of the optional flags only our own means something.
+            rights: Rights(part.len & (!access::OPTIONAL_RANGE | Rights::ONE_TOUCH.0)),
+            by,
+        }
+    }
+
     /// Whether the payload is inline.
     pub(crate) fn is_inline(&self) -> bool {
         self.inline
@@ -169,10 +193,12 @@ pub(crate) struct BadSqe {
     pub(crate) status: WcStatus,
 }
 
-/// The operation of a program's element. The other opcodes of the ABI are reserved for the kernel,
-/// or unused.
-fn user_op(opcode: u8) -> Option<SendOp> {
+/// The operation of a program's element, with windows if the library knows them. The other opcodes
+/// of the ABI are reserved for the kernel, or unused.
+fn user_op(opcode: u8, windows: bool) -> Option<SendOp> {
     match opcode {
+        abi::op::INVAL_STAG if windows => Some(SendOp::LocalInv),
+        abi::op::BIND_MW if windows => Some(SendOp::BindMw),
         abi::op::WRITE => Some(SendOp::Write),
         abi::op::READ => Some(SendOp::Read),
         abi::op::SEND => Some(SendOp::Send),
@@ -182,11 +208,11 @@ fn user_op(opcode: u8) -> Option<SendOp> {
 }
 
 /// Checks the program's element that was copied into `wr`, and fills in the other fields.
-fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
+fn parse(wr: &mut SendWr, windows: bool) -> Result<(), BadSqe> {
     let sqe = &wr.sqe;
     let id = sqe.id;
     let bad = |op: WcOp, status| BadSqe { id, op, status };
-    let op = user_op(sqe.opcode).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
+    let op = user_op(sqe.opcode, windows).ok_or_else(|| bad(WcOp::Send, WcStatus::LocQpOpErr))?;
     wr.op = op;
     wr.signalled = sqe.flags & abi::wqe::SIGNALLED != 0;
     wr.fence = sqe.flags & abi::wqe::READ_FENCE != 0;
@@ -194,6 +220,11 @@ fn parse(wr: &mut SendWr) -> Result<(), BadSqe> {
     // The operation tells which of the two it is.
     wr.inval = Stag(sqe.rkey);
     wr.remote_stag = Stag(sqe.rkey);
+    if matches!(op, SendOp::LocalInv | SendOp::BindMw) {
+        wr.bytes = 0;
+        wr.inline = false;
+        return Ok(());
+    }
     if sqe.flags & abi::wqe::INLINE != 0 && op != SendOp::Read {
         let [first, ..] = sqe.sge;
         let len = first.len as usize;
@@ -222,6 +253,8 @@ struct UserSq {
     ring: UserRing<abi::Sqe>,
     get: Atomic<u32>,
     entry: MmapEntry<Siw>,
+    /// The library knows windows.
+    windows: bool,
 }
 
 /// The send queue of a queue pair.
@@ -248,6 +281,7 @@ impl Sq {
                     ring: UserRing::new(mem.clone(), 0, size)?,
                     get: Atomic::new(0),
                     entry: MmapEntry::new(user, mem)?,
+                    windows: user.ucontext().features & abi::feature::WINDOWS != 0,
                 })
             }
             None => {
@@ -322,7 +356,7 @@ impl Sq {
         user.ring.free_fenced(at.0);
         at.0 = at.0.wrapping_add(1);
         user.get.write_once(at.0);
-        parse(wr)?;
+        parse(wr, user.windows)?;
         Ok(true)
     }
 
@@ -361,7 +395,7 @@ impl Sq {
         new.sqe.id = wr.wr_id();
         new.sqe.raddr = remote_addr;
         match op {
-            SendOp::RegMr | SendOp::LocalInv => (),
+            SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => (),
             SendOp::Read | SendOp::ReadInv => {
                 new.set_sges(wr.sges()).ok_or(EINVAL)?;
                 new.name_sink().ok_or(EINVAL)?;

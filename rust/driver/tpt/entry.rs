@@ -4,7 +4,8 @@
 
 use super::{
     fast_reg::Shadow,
-    touch::Touch, //
+    touch::Touch,
+    window::Bound, //
 };
 use crate::kapi::{
     crc32c::Crc32c,
@@ -49,23 +50,56 @@ pub(super) struct State {
     /// Address of the first byte, in the consumer's terms.
     pub(super) base: u64,
     pub(super) len: u64,
-    /// Number of registrations. An open entry with the same number is unchanged.
+    /// Offset of the first byte in the memory: not 0 only for a window.
+    pub(super) start: u64,
+    /// Number of registrations or binds. An open entry with the same number is unchanged.
     pub(super) epoch: u64,
-    /// The memory; `None` once the region is deregistered.
+    /// The memory; `None` once the region is deregistered, and while a window is not bound.
     pub(super) backing: Option<Backing>,
+    /// What a window is bound to.
+    pub(super) bound: Option<Bound>,
 }
 
 impl State {
-    /// Closes the gate `open`.
-    fn close(&mut self, open: &mut bool) {
+    /// The state of a region with this memory.
+    pub(super) fn new(stag: Stag, rights: Rights, base: u64, len: u64, backing: Backing) -> Self {
+        Self {
+            rights,
+            base,
+            len,
+            backing: Some(backing),
+            ..Self::unbound(stag)
+        }
+    }
+
+    /// The state of a window that is not bound.
+    pub(super) fn unbound(stag: Stag) -> Self {
+        Self {
+            stag,
+            rights: Rights::NONE,
+            base: 0,
+            len: 0,
+            start: 0,
+            epoch: 0,
+            backing: None,
+            bound: None,
+        }
+    }
+
+    /// Closes the gate `open`. Returns what a window lets go of, in the order of its release, which
+    /// is outside of the gate.
+    #[must_use]
+    pub(super) fn close(&mut self, open: &mut bool) -> Option<(Option<Backing>, Bound)> {
         *open = false;
         if let Some(Backing::Pages(list)) = &mut self.backing {
             list.forget();
         }
+        let bound = self.bound.take()?;
+        Some((self.backing.take(), bound))
     }
 }
 
-/// A memory region.
+/// A memory region or window.
 #[pin_data]
 pub(crate) struct Entry {
     pub(super) kind: Kind,
@@ -75,7 +109,9 @@ pub(crate) struct Entry {
     pub(super) gate: InUse<State>,
     /// The message that a one-touch entry admits has been admitted. Set inside of the gate, reset
     /// by a registration.
-    touched: Atomic<bool>,
+    pub(super) touched: Atomic<bool>,
+    /// Windows bound to this region. Counted up inside of the gate.
+    pub(super) windows: Atomic<u32>,
     /// The pages that `map_mr_sg` collects for the next REG_MR.
     #[pin]
     pub(super) shadow: Shadow,
@@ -95,6 +131,7 @@ impl Entry {
             pd,
             gate <- InUse::new(open, state),
             touched: Atomic::new(false),
+            windows: Atomic::new(0),
             shadow <- Shadow::new(shadow),
         }? Error))
     }
@@ -111,12 +148,12 @@ impl Entry {
     fn check(&self, access: &Access) -> Result<(u64, u64), AccessError> {
         if let Some(inside) = self.gate.enter() {
             let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
-            return Ok((offset, inside.epoch));
+            return Ok((inside.start.saturating_add(offset), inside.epoch));
         }
         // The check gives the error, unless the entry was opened in between.
         self.gate.update(|state, open| {
             let offset = access::check(Some(&self.snapshot(state, *open)), access)?;
-            Ok((offset, state.epoch))
+            Ok((state.start.saturating_add(offset), state.epoch))
         })
     }
 
@@ -132,7 +169,7 @@ impl Entry {
         let offset = access::check(Some(&this.snapshot(&inside, true)), access)?;
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
         let touches = access.touch && this.touch(&inside)?;
-        let copied = copy(backing, offset);
+        let copied = copy(backing, inside.start.saturating_add(offset));
         let epoch = inside.epoch;
         // The drop of a touch waits until nobody is inside.
         drop(inside);
@@ -180,6 +217,12 @@ impl Entry {
         Ok(touches.then(|| Touch::new(this.clone(), epoch)))
     }
 
+    /// The STag of the region that a window is bound to. Any context.
+    pub(super) fn bound_to(&self) -> Option<Stag> {
+        let inside = self.gate.enter()?;
+        inside.bound.as_ref().map(|bound| bound.stag)
+    }
+
     /// Why the closed gate refuses.
     #[cold]
     fn gone(&self) -> AccessError {
@@ -187,7 +230,7 @@ impl Entry {
     }
 
     #[inline]
-    fn snapshot(&self, state: &State, valid: bool) -> Region {
+    pub(super) fn snapshot(&self, state: &State, valid: bool) -> Region {
         Region {
             stag: state.stag,
             kind: self.kind,
@@ -197,8 +240,8 @@ impl Entry {
             rights: state.rights,
             base: state.base,
             len: state.len,
-            bound_qp: None,
-            windows: 0,
+            bound_qp: state.bound.as_ref().and_then(|bound| bound.qp),
+            windows: self.windows.read_once(),
         }
     }
 
@@ -207,21 +250,20 @@ impl Entry {
         &self,
         check: impl FnOnce(&Region) -> Result<bool, AccessError>,
     ) -> Result<(), AccessError> {
-        self.gate.update(|state, open| {
-            if check(&self.snapshot(state, *open))? {
-                state.close(open);
-            }
-            Ok(())
-        })
+        let left = self.gate.update(|state, open| {
+            let closes = check(&self.snapshot(state, *open))?;
+            Ok(closes.then(|| state.close(open)))
+        })?;
+        drop(left);
+        Ok(())
     }
 
     /// Makes the entry invalid, if it has not been registered anew since `epoch`.
     pub(super) fn spend(&self, epoch: u64) {
-        self.gate.update(|state, open| {
-            if state.epoch == epoch {
-                state.close(open);
-            }
-        });
+        let left = self
+            .gate
+            .update(|state, open| (state.epoch == epoch).then(|| state.close(open)));
+        drop(left);
     }
 
     /// Registers: `check` sees the entry and returns its new state.
@@ -239,13 +281,18 @@ impl Entry {
         })
     }
 
-    /// Deregisters: waits for users of the memory, and releases it. Process context.
-    pub(super) fn retire(&self) {
-        let backing = self.gate.update(|state, open| {
-            *open = false;
-            state.backing.take()
-        });
-        drop(backing);
+    /// Deregisters a region, or unbinds a window: waits for users of the memory, and releases it.
+    /// Fails if windows are bound to it. Process context.
+    pub(super) fn retire(&self) -> Result<(), AccessError> {
+        let left = self.gate.update(|state, open| {
+            if self.windows.read_once() != 0 {
+                return Err(AccessError::Windows);
+            }
+            let bound = state.close(open);
+            Ok((state.backing.take(), bound))
+        })?;
+        drop(left);
+        Ok(())
     }
 }
 
@@ -361,7 +408,7 @@ impl MemRef {
     pub(crate) fn can_share(&self) -> bool {
         self.entry
             .as_ref()
-            .is_some_and(|entry| matches!(entry.kind, Kind::Mr))
+            .is_some_and(|entry| matches!(entry.kind, Kind::Mr) || entry.kind.is_window())
     }
 
     /// Appends the region at `to` to `buf` by reference, and adds it to `crc`: one chunk, at most

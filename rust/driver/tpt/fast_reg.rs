@@ -76,9 +76,9 @@ impl RegWr {
     /// Snapshot at post time. Any context.
     pub(crate) fn new(mr: &rdma::Mr<Siw>, key: u32, access: u32) -> Result<Self> {
         let rights = region::rights(access)?;
-        let list = mr.entry.shadow.list.lock().take().ok_or(EINVAL)?;
+        let list = mr.entry().shadow.list.lock().take().ok_or(EINVAL)?;
         Ok(Self {
-            entry: mr.entry.clone(),
+            entry: mr.entry().clone(),
             list: Some(list),
             stag: Stag(key),
             rights,

@@ -9,8 +9,12 @@ pub(crate) mod entry;
 pub(crate) mod fast_reg;
 pub(crate) mod region;
 pub(crate) mod touch;
+pub(crate) mod window;
 
-use super::Shared;
+use super::{
+    limits::Counted,
+    Shared, //
+};
 use crate::kapi::rdma::{
     Backing,
     RcuArc,
@@ -179,8 +183,50 @@ impl Tpt {
 
 /// What debugfs shows.
 impl Tpt {
-    /// Calls `f` for each entry. Process context.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&access::Region)) {
-        self.table.for_each(|_, entry| f(&entry.region()));
+    /// Calls `f` for each entry, and for a bound window with the STag of the region. Process
+    /// context.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&access::Region, Option<Stag>)) {
+        self.table
+            .for_each(|_, entry| f(&entry.region(), entry.bound_to()));
+    }
+}
+
+/// An entry with its place in the table, of a region or window that a consumer has. The drop takes
+/// the rights away first, then the memory, then the index, which must not be reused before.
+struct Slot {
+    entry: RcuArc<Entry>,
+    /// The STag at first. Its index stays.
+    stag: Stag,
+    counted: Counted,
+}
+
+impl Slot {
+    /// Enters what `make` makes for the STag it gets, with that `key` if there is one.
+    fn new(
+        counted: Counted,
+        key: Option<u8>,
+        make: impl FnOnce(Stag) -> Result<RcuArc<Entry>>,
+    ) -> Result<Self> {
+        let mut drawn = Stag(0);
+        let entry = counted.dev().tpt.add(
+            |stag| {
+                drawn = stag;
+                make(stag)
+            },
+            key,
+        )?;
+        Ok(Self {
+            entry,
+            stag: drawn,
+            counted,
+        })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // A region to which windows are bound is not dropped.
+        let _ = self.entry.retire();
+        self.counted.dev().tpt.remove(self.stag);
     }
 }

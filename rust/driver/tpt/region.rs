@@ -2,16 +2,18 @@
 
 //! Registration of memory: user memory, the kernel's own, and regions to be filled later.
 
-use super::entry::{
-    Entry,
-    State, //
+use super::{
+    entry::{
+        Entry,
+        State, //
+    },
+    Slot, //
 };
 use crate::{
     driver::{
         limits::{
             self,
-            Count,
-            Counted, //
+            Count, //
         },
         Siw, //
     },
@@ -43,21 +45,17 @@ use iwarp::mem::{
 };
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 
 /// The driver's part of a memory region.
-pub(crate) struct Mr {
-    pub(super) entry: RcuArc<Entry>,
-    stag: Stag,
-    counted: Counted,
-}
+pub(crate) struct Mr(Slot);
 
-impl Drop for Mr {
-    fn drop(&mut self) {
-        // The rights go first, then the memory, then the index, which must not be reused before.
-        self.entry.retire();
-        self.counted.dev().tpt.remove(self.stag);
+impl Mr {
+    /// The entry in the table.
+    pub(super) fn entry(&self) -> &RcuArc<Entry> {
+        &self.0.entry
     }
 }
 
@@ -101,8 +99,8 @@ impl Mr {
     /// remote accesses use the same STag.
     fn made(self, iova: u64, len: u64) -> mr::Made<Self> {
         mr::Made {
-            lkey: self.stag.0,
-            rkey: self.stag.0,
+            lkey: self.0.stag.0,
+            rkey: self.0.stag.0,
             data: self,
             iova,
             len,
@@ -116,21 +114,8 @@ fn add(
     key: Option<u8>,
     make: impl FnOnce(Stag, PdId) -> Result<RcuArc<Entry>>,
 ) -> Result<Mr> {
-    let dev = pd.dev();
-    let counted = Count::take(dev, |dev| &dev.counts.mr, limits::MR)?;
-    let mut drawn = Stag(0);
-    let entry = dev.tpt.add(
-        |stag| {
-            drawn = stag;
-            make(stag, pd.id)
-        },
-        key,
-    )?;
-    Ok(Mr {
-        entry,
-        stag: drawn,
-        counted,
-    })
+    let counted = Count::take(pd.dev(), |dev| &dev.counts.mr, limits::MR)?;
+    Ok(Mr(Slot::new(counted, key, |stag| make(stag, pd.id))?))
 }
 
 #[vtable]
@@ -163,26 +148,20 @@ impl mr::Operations<Siw> for Mr {
             None => None,
         };
         let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
+        let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
         let len = req.len;
         let mr = add(pd, key, |stag, pd| {
             Entry::new(
                 Kind::Mr,
                 pd,
                 true,
-                State {
-                    stag,
-                    rights,
-                    base,
-                    len,
-                    epoch: 0,
-                    backing: Some(Backing::User(umem)),
-                },
+                State::new(stag, rights, base, len, Backing::User(umem)),
                 None,
             )
         })?;
         if let Some(udata) = udata {
             udata.respond_full(&abi::RespRegMr {
-                stag: mr.stag.0,
+                stag: mr.0.stag.0,
                 pad: 0,
             })?;
         }
@@ -208,14 +187,7 @@ impl mr::Operations<Siw> for Mr {
                 Kind::FastMr,
                 pd,
                 false,
-                State {
-                    stag,
-                    rights: Rights::NONE,
-                    base: 0,
-                    len: 0,
-                    epoch: 0,
-                    backing: Some(Backing::Pages(live)),
-                },
+                State::new(stag, Rights::NONE, 0, 0, Backing::Pages(live)),
                 Some(shadow),
             )
         })?;
@@ -236,14 +208,7 @@ impl mr::Operations<Siw> for Mr {
                 Kind::DmaMr,
                 pd,
                 true,
-                State {
-                    stag,
-                    rights,
-                    base: 0,
-                    len: u64::MAX,
-                    epoch: 0,
-                    backing: Some(Backing::Dma(grant)),
-                },
+                State::new(stag, rights, 0, u64::MAX, Backing::Dma(grant)),
                 None,
             )
         })?;
@@ -252,21 +217,22 @@ impl mr::Operations<Siw> for Mr {
 
     /// Collects the pages that the next REG_MR registers.
     fn map_sg(mr: &rdma::Mr<Siw>, sg: rdma::SgList<'_>) -> Result<usize> {
-        mr.entry.shadow.fill(sg)
+        mr.entry().shadow.fill(sg)
     }
 
-    fn dereg(_mr: &rdma::Mr<Siw>) -> Result {
-        // The drop of the region revokes its rights and waits for its users.
-        Ok(())
+    /// Revokes the rights and waits for users. `EBUSY` while windows are bound to the region.
+    fn dereg(mr: &rdma::Mr<Siw>) -> Result {
+        mr.entry().retire().map_err(|_| EBUSY)
     }
 
     /// For `rdma resource show mr -dd`, which every user may run: shows no address of the kernel or
     /// of a program.
     fn describe(mr: &rdma::Mr<Siw>, out: &mut rdma::Details<'_>) -> Result {
-        let region = mr.entry.region();
+        let region = mr.entry().region();
         out.text(c"kind", fmt!("{:?}", region.kind))?;
         out.number(c"valid", region.valid.into())?;
         out.number(c"touched", region.touched.into())?;
+        out.number(c"windows", region.windows.into())?;
         out.hex(c"rights", region.rights.0.into())
     }
 }

@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use kernel::{
     ffi,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 
 use super::{
@@ -204,7 +205,8 @@ unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
 
 /// The memory behind a region.
 pub(crate) enum Backing {
-    User(Umem),
+    /// Shared by a region and the windows that are bound to it.
+    User(Arc<Umem>),
     Pages(PageList),
     /// Offsets are addresses of the kernel.
     Dma(DmaGrant),

@@ -5,9 +5,9 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 //!
 //! A provider implements [`Driver`] on a marker type, which names the payloads of the objects. Each
-//! object of the core has a module: [`ucontext`], [`pd`], [`cq`], [`qp`], [`srq`] and [`mr`]; so
-//! have connections, [`iwcm`]. It contains the type, its attributes, the operations that the
-//! payload implements, and the callbacks that call them.
+//! object of the core has a module: [`ucontext`], [`pd`], [`cq`], [`qp`], [`srq`], [`mr`] and
+//! [`mw`]; so have connections, [`iwcm`]. It contains the type, its attributes, the operations that
+//! the payload implements, and the callbacks that call them.
 //!
 //! Objects that the core allocates carry the payload behind the C structure
 //! ([`Object`](object::Object)); so do the device ([`Device`]) and memory regions ([`Mr`]).
@@ -23,6 +23,7 @@ mod link;
 mod mem;
 mod mmap;
 pub(crate) mod mr;
+pub(crate) mod mw;
 mod object;
 mod ops;
 mod page_layout;
@@ -52,6 +53,7 @@ pub(crate) use self::{
     mem::{Backing, DmaGrant, PageList, SgList},
     mmap::{MmapEntry, RingMem},
     mr::Mr,
+    mw::Mw,
     object::ObjId,
     pd::Pd,
     qp::Qp,

@@ -44,6 +44,10 @@ use super::{
         self,
         Operations as _, //
     },
+    mw::{
+        self,
+        Operations as _, //
+    },
     pd::{
         self,
         Operations as _, //
@@ -112,6 +116,7 @@ impl<D: Driver> Table<D> {
 
         alloc_hw_port_stats: op!(!D::COUNTERS.is_empty(), device::alloc_hw_port_stats::<D>),
         alloc_mr: op!(<D::Mr>::HAS_ALLOC, mr::alloc_mr::<D>),
+        alloc_mw: op!(<D::Mw>::HAS_ALLOC, mw::alloc_mw::<D>),
         alloc_pd: op!(<D::Pd>::HAS_ALLOC, pd::alloc_pd::<D>),
         alloc_ucontext: op!(<D::Ucontext>::HAS_ALLOC, ucontext::alloc_ucontext::<D>),
         counter_alloc_stats: op!(D::HAS_BIND_COUNTER, counter::counter_alloc_stats::<D>),
@@ -124,6 +129,7 @@ impl<D: Driver> Table<D> {
         create_qp: op!(<D::Qp>::HAS_CREATE, qp::create_qp::<D>),
         create_srq: op!(<D::Srq>::HAS_CREATE, srq::create_srq::<D>),
         dealloc_driver: Some(device::dealloc::<D>),
+        dealloc_mw: op!(<D::Mw>::HAS_ALLOC, mw::dealloc_mw::<D>),
         dealloc_pd: op!(<D::Pd>::HAS_ALLOC, pd::dealloc_pd::<D>),
         dealloc_ucontext: op!(<D::Ucontext>::HAS_ALLOC, ucontext::dealloc_ucontext::<D>),
         dereg_mr: op!(<D::Mr>::HAS_DEREG, mr::dereg_mr::<D>),
@@ -167,6 +173,7 @@ impl<D: Driver> Table<D> {
         req_notify_cq: op!(<D::Cq>::HAS_REQ_NOTIFY, cq::req_notify_cq::<D>),
 
         size_ib_cq: cq::Cq::<D>::SIZE,
+        size_ib_mw: mw::Mw::<D>::SIZE,
         size_ib_pd: pd::Pd::<D>::SIZE,
         size_ib_qp: qp::Qp::<D>::SIZE,
         size_ib_srq: srq::Srq::<D>::SIZE,

@@ -110,7 +110,8 @@ impl<'a, D: Driver> Customer<'a, D> {
         self.0.id()
     }
 
-    pub(super) fn ucontext(&self) -> &'a Ucontext<D> {
+    /// The user context.
+    pub(crate) fn ucontext(&self) -> &'a Ucontext<D> {
         self.0
     }
 }

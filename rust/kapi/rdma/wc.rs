@@ -35,6 +35,8 @@ pub(crate) enum WcStatus {
     RemAccessErr,
     /// The peer has failed.
     RemOpErr,
+    /// The window cannot be bound so.
+    MwBindErr,
     /// Any other error.
     GeneralErr,
 }
@@ -52,6 +54,7 @@ impl WcStatus {
             Self::RemInvReqErr => bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR,
             Self::RemAccessErr => bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR,
             Self::RemOpErr => bindings::ib_wc_status_IB_WC_REM_OP_ERR,
+            Self::MwBindErr => bindings::ib_wc_status_IB_WC_MW_BIND_ERR,
             Self::GeneralErr => bindings::ib_wc_status_IB_WC_GENERAL_ERR,
         }
     }
@@ -70,6 +73,8 @@ pub(crate) enum WcOpcode {
     LocalInv,
     /// A fast registration.
     RegMr,
+    /// The bind of a window.
+    BindMw,
     /// The receipt of a Send.
     Recv,
 }
@@ -81,6 +86,7 @@ impl WcOpcode {
             Self::RdmaWrite => bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
             Self::RdmaRead => bindings::ib_wc_opcode_IB_WC_RDMA_READ,
             Self::LocalInv => bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
+            Self::BindMw => bindings::ib_wc_opcode_IB_WC_BIND_MW,
             Self::RegMr => bindings::ib_wc_opcode_IB_WC_REG_MR,
             Self::Recv => bindings::ib_wc_opcode_IB_WC_RECV,
         }

@@ -123,6 +123,7 @@ impl QpObj {
         let rx = self.stream.rx.take();
         let sent = tx.as_ref().map(|tx| tx.socket().sent());
         drop(tx);
+        self.unbind_windows();
         self.retire_all(sent);
         self.stream.clear_reads();
         if let Some(id) = rx.as_ref().and_then(|rx| rx.unfinished()) {

@@ -14,18 +14,21 @@ use super::{
     TxCtx,
     Unqueued, //
 };
-use crate::driver::{
-    qp::{
-        completions::Wr,
-        end::Cause,
-        orq::Read,
-        sq::{
-            BadSqe,
-            SendOp, //
+use crate::{
+    driver::{
+        qp::{
+            completions::Wr,
+            end::Cause,
+            orq::Read,
+            sq::{
+                BadSqe,
+                SendOp, //
+            },
+            state::Phase, //
         },
-        state::Phase, //
+        QpObj, //
     },
-    QpObj, //
+    kapi::sync::AccessOnce, //
 };
 use iwarp::{
     error::{
@@ -196,7 +199,7 @@ impl TxCtx {
                 })
             }
             SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
-            SendOp::RegMr | SendOp::LocalInv => self.do_local(qp, seq),
+            SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => self.do_local(qp, seq),
         };
         match begun {
             Ok(next) => next,
@@ -345,13 +348,20 @@ impl TxCtx {
         Ok(Next::Message)
     }
 
-    /// Executes a registration or an invalidation, before any later work request begins.
+    /// Executes a registration, an invalidation or a bind, before any later work request begins.
     #[inline(never)]
     fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
         // Takes the snapshot of the pages, so that it goes at the end of this function.
-        let (done, op) = match self.wr.reg.take() {
-            Some(reg) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
-            None => (
+        let (done, op) = match (self.wr.reg.take(), self.wr.op) {
+            (Some(reg), _) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
+            (None, SendOp::BindMw) => {
+                qp.binds.write_once(true);
+                (
+                    qp.dev.tpt.bind(&self.wr.bind(qp.accessor())),
+                    AccessOp::Bind,
+                )
+            }
+            (None, _) => (
                 qp.dev.tpt.invalidate(self.wr.inval, &qp.accessor(), false),
                 AccessOp::LocalInvalidate,
             ),

@@ -34,8 +34,10 @@ impl Rights {
     /// entry. The bit is in the range that other providers ignore (`IB_ACCESS_OPTIONAL`).
     pub const ONE_TOUCH: Self = Self(1 << 29);
 
-    /// What a window can have.
-    pub const OF_WINDOW: Self = Self::REMOTE_WRITE
+    /// What a bind can ask for. Local write means nothing for a window, but programs add it to
+    /// remote write as they do for regions.
+    pub const OF_WINDOW: Self = Self::LOCAL_WRITE
+        .union(Self::REMOTE_WRITE)
         .union(Self::REMOTE_READ)
         .union(Self::REMOTE_ATOMIC)
         .union(Self::ZERO_BASED)
@@ -348,9 +350,7 @@ pub fn check_fast_reg(region: Option<&Region>, reg: &FastReg) -> Result<(), Acce
 /// A bind of a window (`IBV_WR_BIND_MW`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// The window's tag so far.
-    pub window: Stag,
-    /// The tag it will have: the same index, any key.
+    /// The tag that the window will have: its index, and any key.
     pub stag: Stag,
     /// The tag of the region.
     pub region: Stag,
@@ -375,24 +375,23 @@ pub enum Binding {
 
 /// Checks a bind. `window` and `region` are the entries at the indexes of the tags.
 ///
-/// A window of type 1 may be bound already; one of type 2 must not be. The region must be a
-/// program's, of the same protection domain as the window and the queue pair.
+/// A window of type 1 may be bound already; one of type 2 must not be. Its key so far is not asked
+/// for: nobody but its owner can name the window, and verbs do not tell a program the key after
+/// each bind. The region must be a program's, of the same protection domain as the window and the
+/// queue pair.
 pub fn check_bind(
     window: Option<&Region>,
     region: Option<&Region>,
     bind: &Bind,
 ) -> Result<Binding, AccessError> {
     let window = window.ok_or(AccessError::UnknownStag)?;
-    if window.stag.index() != bind.window.index() || window.stag.index() != bind.stag.index() {
+    if window.stag.index() != bind.stag.index() {
         return Err(AccessError::UnknownStag);
     }
     if !window.kind.is_window() {
         return Err(AccessError::WrongKind);
     }
     check_owner(window, &bind.by)?;
-    if window.stag != bind.window {
-        return Err(AccessError::WrongKey);
-    }
     let type_2 = matches!(window.kind, Kind::Mw2);
     if type_2 && window.valid {
         return Err(AccessError::NotValid);

@@ -8,10 +8,13 @@ use iwarp::{
     mem::{
         access::{
             check,
+            check_bind,
             check_fast_reg,
             check_invalidate,
             Access,
             Accessor,
+            Bind,
+            Binding,
             Consumer,
             FastReg,
             Invalidate,
@@ -220,4 +223,67 @@ pub fn run(data: &[u8]) {
         ],
     );
     assert_eq!(check_fast_reg(Some(&region), &reg), expect);
+
+    let (kind, elsewhere) = (KINDS[input.below(5)], Stag(input.u32()));
+    let mask = rarely(input, 0x2f, 0xff);
+    let window = Region {
+        stag: Stag(input.u32()),
+        kind: rarely(input, Kind::Mw2, kind),
+        valid: rarely(input, false, true),
+        bound_qp: rarely(input, None, Some(8)),
+        pd: rarely(input, region.pd, PdId(6)),
+        ..region
+    };
+    let bind = Bind {
+        stag: rarely(input, window.stag.with_key(7), elsewhere),
+        region: access.stag,
+        to,
+        len,
+        rights: Rights(u32::from(input.u8()) & mask),
+        by: access.by,
+    };
+    let type_2 = window.kind == Kind::Mw2;
+    let expect = verdict(
+        (),
+        &[
+            (
+                window.stag.0 >> 8 == bind.stag.0 >> 8,
+                AccessError::UnknownStag,
+            ),
+            (type_2 || window.kind == Kind::Mw1, AccessError::WrongKind),
+            (window.pd == bind.by.pd, AccessError::WrongPd),
+            (
+                window.bound_qp.is_none_or(|qp| qp == bind.by.qp),
+                AccessError::WrongQp,
+            ),
+            (!type_2 || !window.valid, AccessError::NotValid),
+            (!type_2 || len != 0, AccessError::Length),
+        ],
+    );
+    let binds = Access {
+        need: Need::Bind,
+        touch: false,
+        ..access
+    };
+    let expect = match expect {
+        Ok(()) if len == 0 => Ok(Binding::None),
+        Ok(()) => check(Some(&region), &binds).and_then(|offset| {
+            let may = |asked: u32, needed: bool| bind.rights.0 & asked == 0 || needed;
+            verdict(
+                Binding::At(offset),
+                &[
+                    (region.kind == Kind::Mr, AccessError::WrongKind),
+                    (
+                        may(16 | 64 | 128, false)
+                            && !has(32)
+                            && may(32, type_2)
+                            && may(2 | 8, has(1)),
+                        AccessError::Rights,
+                    ),
+                ],
+            )
+        }),
+        Err(error) => Err(error),
+    };
+    assert_eq!(check_bind(Some(&window), Some(&region), &bind), expect);
 }

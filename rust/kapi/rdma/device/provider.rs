@@ -17,6 +17,7 @@ use crate::kapi::rdma::{
     cq,
     iwcm,
     mr,
+    mw,
     ops::missing,
     pd,
     qp::{
@@ -65,6 +66,7 @@ use crate::kapi::rdma::{
 ///     type Qp = Qp;
 ///     type Srq = ();
 ///     type Mr = Region;
+///     type Mw = ();
 ///     type Iwcm = ();
 ///
 ///     fn query_device(dev: &Device<Self>) -> DeviceAttr {
@@ -110,6 +112,8 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     type Srq: srq::Operations<Self>;
     /// Payload of [`Mr`](mr::Mr).
     type Mr: mr::Operations<Self>;
+    /// Payload of [`Mw`](mw::Mw).
+    type Mw: mw::Operations<Self>;
     /// The operations of connections; `()` unless [`Self::PROTOCOL`] is iWARP.
     type Iwcm: iwcm::Provider<Self>;
 

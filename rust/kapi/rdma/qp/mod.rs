@@ -196,6 +196,14 @@ impl<D: Driver> Live<'_, D> {
 }
 
 impl<D: Driver> Qp<D> {
+    /// The protection domain of the QP.
+    pub(crate) fn pd(&self) -> &Pd<D> {
+        // SAFETY: The core initialised the structure.
+        let pd = unsafe { (*self.as_raw()).pd };
+        // SAFETY: As for a QP under construction; the domain outlives its QPs.
+        unsafe { Pd::from_raw(pd) }
+    }
+
     /// The number of the QP.
     pub(crate) fn qp_num(&self) -> u32 {
         // SAFETY: The structure is initialised; only [`Live::set_qp_num`] writes the field.

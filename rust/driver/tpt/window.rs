@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory windows: parts of a region for peers, bound by work request.
+//!
+//! A bound window shares the memory of its region and has a gate of its own, so an access passes
+//! one gate only. A region with bound windows is not deregistered: what a window gives access to is
+//! there as long as the window is bound.
+
+use super::{
+    entry::{
+        Entry,
+        State, //
+    },
+    Slot,
+    Tpt, //
+};
+use crate::{
+    driver::{
+        limits::{
+            self,
+            Count, //
+        },
+        QpObj,
+        Siw, //
+    },
+    kapi::{
+        rdma::{
+            self,
+            mw,
+            Backing,
+            RcuArc,
+            Udata,
+            Umem, //
+        },
+        sync::AccessOnce, //
+    }, //
+};
+use iwarp::{
+    error::AccessError,
+    mem::{
+        access::{
+            check_bind,
+            Bind,
+            Binding,
+            Kind,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
+
+/// The driver's part of a memory window.
+pub(crate) struct Mw(Slot);
+
+#[vtable]
+impl mw::Operations<Siw> for Mw {
+    fn alloc<'a>(
+        new: mw::New<'a, Siw>,
+        _udata: Option<&mut Udata<'_>>,
+    ) -> Result<mw::Live<'a, Siw>> {
+        let pd = new.pd();
+        let kind = match new.kind() {
+            mw::Type::One => Kind::Mw1,
+            mw::Type::Two => Kind::Mw2,
+        };
+        let counted = Count::take(pd.dev(), |dev| &dev.counts.mw, limits::MW)?;
+        let slot = Slot::new(counted, None, |stag| {
+            Entry::new(kind, pd.id, false, State::unbound(stag), None)
+        })?;
+        new.set_rkey(slot.stag.0);
+        let mw = new.init(Self(slot))?;
+        pd.windows.insert(mw.0.stag.index(), mw.0.entry.clone())?;
+        Ok(mw)
+    }
+
+    fn dealloc(mw: &rdma::Mw<Siw>) {
+        // The drop of the slot unbinds the window.
+        drop(mw.pd().windows.remove(mw.0.stag.index()));
+    }
+}
+
+/// What a bound window has to do with: the drop lets the region go.
+pub(super) struct Bound {
+    region: RcuArc<Entry>,
+    /// The region's STag, which stays while the window is bound.
+    pub(super) stag: Stag,
+    /// The only queue pair that may use the window, if it is of type 2.
+    pub(super) qp: Option<u32>,
+}
+
+impl Bound {
+    /// Holds a region, unless it has no memory to bind to. Returns its memory first, which is to be
+    /// released first.
+    fn hold(region: &RcuArc<Entry>, qp: Option<u32>) -> (Region, Option<(Arc<Umem>, Self)>) {
+        let Some(inside) = region.gate.enter() else {
+            return (region.region(), None);
+        };
+        let seen = region.snapshot(&inside, true);
+        let Some(Backing::User(umem)) = &inside.backing else {
+            return (seen, None);
+        };
+        let umem = umem.clone();
+        // The gate orders this before a look of `Entry::retire`, or after its end.
+        region.windows.fetch_add(1, Relaxed);
+        let bound = Self {
+            region: region.clone(),
+            stag: seen.stag,
+            qp,
+        };
+        (seen, Some((umem, bound)))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.region.windows.fetch_sub(1, Release);
+    }
+}
+
+impl Entry {
+    /// Executes a bind. The window stays as it is if that fails.
+    fn bind(&self, region: Option<&RcuArc<Self>>, bind: &Bind) -> Result<(), AccessError> {
+        let qp = matches!(self.kind, Kind::Mw2).then_some(bind.by.qp);
+        let (seen, mut held) = match region {
+            Some(region) => {
+                let (seen, held) = Bound::hold(region, qp);
+                (Some(seen), held)
+            }
+            None => (None, None),
+        };
+        let left = self.gate.update(|state, open| {
+            let window = self.snapshot(state, *open);
+            let binding = check_bind(Some(&window), seen.as_ref(), bind)?;
+            let left = state.close(open);
+            state.stag = bind.stag;
+            state.epoch = state.epoch.wrapping_add(1);
+            self.touched.write_once(false);
+            if let (Binding::At(start), Some((umem, bound))) = (binding, held.take()) {
+                state.rights = bind.rights;
+                state.base = match bind.rights.contains(Rights::ZERO_BASED) {
+                    true => 0,
+                    false => bind.to,
+                };
+                state.len = bind.len;
+                state.start = start;
+                state.backing = Some(Backing::User(umem));
+                state.bound = Some(bound);
+                *open = true;
+            }
+            Ok(left)
+        })?;
+        drop(left);
+        Ok(())
+    }
+
+    /// Unbinds a window of type 2 from a queue pair that has ended. Process context.
+    fn leave(&self, qp: u32) {
+        let left = self.gate.update(|state, open| {
+            let bound = state.bound.as_ref().and_then(|bound| bound.qp);
+            (bound == Some(qp)).then(|| state.close(open))
+        });
+        drop(left);
+    }
+}
+
+impl Tpt {
+    /// Binds a window, or unbinds one of type 1. Any context except hard interrupts.
+    pub(crate) fn bind(&self, bind: &Bind) -> Result<(), AccessError> {
+        let window = self.table.get(bind.stag.index());
+        let region = match bind.len {
+            0 => None,
+            _ => self.table.get(bind.region.index()),
+        };
+        match window {
+            Some(window) => window.bind(region.as_ref(), bind),
+            None => Err(AccessError::UnknownStag),
+        }
+    }
+}
+
+impl QpObj {
+    /// Unbinds the windows of type 2 that the queue pair has bound. It binds no more. Process
+    /// context.
+    pub(crate) fn unbind_windows(&self) {
+        if self.binds.read_once() {
+            let qp = self.qp_num();
+            self.pd().windows.for_each(|_, window| window.leave(qp));
+        }
+    }
+}
