@@ -12,6 +12,10 @@ modules: ## build siw.ko for a stock Debian kernel; KV=RELEASE selects another o
 sample: ## build rdma_null.ko, the smallest provider on top of rust/kapi, in build/.../sample
 	+@scripts/kmake sample modules SIW_SAMPLES=y
 
+.PHONY: provider
+provider: ## build the provider library for programs, build/provider/libsiw-rdmav34.so
+	@scripts/provider build
+
 .PHONY: sanitize-module
 sanitize-module: ## build the module for the sanitizer kernel
 	+@scripts/kmake sanitize modules

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+
+//! Completion queues.
+
+use super::{
+    Ring,
+    VALID, //
+};
+use crate::sys::{
+    abi::{
+        notify,
+        wqe, //
+    },
+    Errno,
+    Offer, //
+};
+use core::sync::atomic::{
+    fence,
+    Ordering::{
+        Acquire,
+        Relaxed,
+        Release,
+        SeqCst, //
+    }, //
+};
+
+/// Words of an element: `struct siw_cqe`.
+const WORDS: usize = 4;
+/// Words behind the elements: `struct siw_cq_ctrl`.
+const CTRL_WORDS: usize = 1;
+
+/// An entry of a completion queue, as the driver wrote it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    /// The number of the work request.
+    pub(crate) id: u64,
+    /// An operation of [`op`](crate::sys::abi::op), or something unknown.
+    pub(crate) op: u8,
+    /// A status of [`status`](crate::sys::abi::status), or something unknown.
+    pub(crate) status: u16,
+    /// Length of the message in bytes.
+    pub(crate) bytes: u32,
+    /// The number of the queue pair.
+    pub(crate) qp_num: u32,
+    /// The key that the peer has invalidated.
+    pub(crate) invalidated: Option<u32>,
+}
+
+/// A completion queue. Its user has the index of the next entry, which wraps.
+pub(crate) struct Completions(Ring<WORDS>);
+
+impl Completions {
+    /// Maps a queue.
+    pub(crate) fn map(offer: &Offer) -> Result<Self, Errno> {
+        Ok(Self(Ring::map(offer, CTRL_WORDS)?))
+    }
+
+    /// Takes entry `get`, if there is one.
+    pub(crate) fn take(&self, get: u32) -> Option<Entry> {
+        let [id, head, key, qp_num] = self.0.element(get)?;
+        let seen = head.load(Acquire);
+        if seen & VALID == 0 {
+            return None;
+        }
+        let [flags, op, status @ .., b0, b1, b2, b3] = seen.to_le_bytes();
+        let is_invalidated = u16::from(flags) & wqe::REM_INVAL != 0;
+        let entry = Entry {
+            id: id.load(Relaxed),
+            op,
+            status: u16::from_le_bytes(status),
+            bytes: u32::from_le_bytes([b0, b1, b2, b3]),
+            qp_num: low(qp_num.load(Relaxed)),
+            invalidated: is_invalidated.then(|| low(key.load(Relaxed))),
+        };
+        // The driver may write the next entry here.
+        head.store(0, Release);
+        Some(entry)
+    }
+
+    /// Asks for an event at the next entry, or at the next one that is solicited or has failed. A
+    /// request for any entry is not weakened by one for the latter. Entries that are taken after
+    /// this need no event: the driver stores an entry before it looks for requests.
+    pub(crate) fn arm(&self, solicited_only: bool) {
+        let mut flags = notify::SOLICITED;
+        if !solicited_only {
+            flags |= notify::NEXT_COMPLETION;
+        }
+        if let [ctrl, ..] = self.0.rest() {
+            ctrl.fetch_or(flags.into(), Relaxed);
+        }
+        fence(SeqCst);
+    }
+}
+
+/// The low half of a word.
+fn low(word: u64) -> u32 {
+    let [b0, b1, b2, b3, ..] = word.to_le_bytes();
+    u32::from_le_bytes([b0, b1, b2, b3])
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+
+//! Devices and contexts.
+
+use super::{
+    bindings::{
+        self,
+        ib_uverbs_ex_query_device_resp,
+        ib_uverbs_get_context,
+        ib_uverbs_get_context_resp,
+        ib_uverbs_query_port,
+        ibv_context,
+        ibv_device,
+        ibv_device_attr_ex,
+        ibv_port_attr,
+        ibv_query_device_ex_input,
+        siw_ureq_alloc_ctx,
+        siw_uresp_alloc_ctx,
+        verbs_context, //
+    },
+    command::{
+        Message,
+        Request,
+        Response, //
+    },
+    errno::{
+        number,
+        object,
+        Errno, //
+    },
+    object::{
+        free,
+        Fresh, //
+    },
+    ops,
+    private::{
+        self,
+        Private,
+        VerbsDevice, //
+    },
+    provider::Provider, //
+};
+use core::{
+    ffi::c_int,
+    mem::offset_of,
+    ptr::null_mut, //
+};
+use std::io::Write;
+
+/// The number by which libibverbs knows the driver.
+pub(super) const DRIVER_ID: u32 = bindings::rdma_driver_id_RDMA_DRIVER_SIW;
+
+/// `alloc_device`: makes the device, which libibverbs fills in.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn alloc_device(_found: Private) -> *mut VerbsDevice {
+    object(Fresh::<VerbsDevice, ()>::new().map(|device| device.finish(())))
+}
+
+/// `uninit_device`: frees it.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn uninit_device(device: *mut VerbsDevice) {
+    // SAFETY: From `alloc_device`; this is its last use.
+    unsafe { free::<VerbsDevice, ()>(device) };
+}
+
+/// `alloc_context`: opens a device.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
+    device: *mut ibv_device,
+    cmd_fd: c_int,
+    _private_data: Private,
+) -> *mut verbs_context {
+    // SAFETY: The device is valid, the descriptor is given up. The context begins the memory.
+    let context = unsafe {
+        private::_verbs_init_and_alloc_context(
+            device,
+            cmd_fd,
+            size_of::<verbs_context>(),
+            null_mut(),
+            DRIVER_ID,
+        )
+    };
+    let context: *mut verbs_context = context.cast();
+    if context.is_null() {
+        return context;
+    }
+    // SAFETY: It was just made.
+    let agreed = unsafe { get_context(context, V::WANT) };
+    if let Err(error) = agreed {
+        // SAFETY: It was just made, and nobody else has it.
+        unsafe { close(context) };
+        return object(Err(error));
+    }
+    // SAFETY: The context is valid, and the operations are constant.
+    unsafe { private::verbs_set_ops(context, const { &ops::context_ops::<V>() }) };
+    context
+}
+
+/// Asks the kernel for a context, and agrees with the driver about features. One that answers what
+/// it was not asked is not a driver of ours.
+///
+/// # Safety
+///
+/// `context` is initialised.
+unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<(), Errno> {
+    let mut req = Request::<ib_uverbs_get_context, siw_ureq_alloc_ctx>::zeroed();
+    let mut resp = Response::<ib_uverbs_get_context_resp, siw_uresp_alloc_ctx>::zeroed();
+    req.driver.want = want;
+    let (cmd, cmd_size) = req.parts();
+    let (ans, ans_size) = resp.parts();
+    // SAFETY: By the requirements of this function; request and response are as long as said.
+    Errno::check(unsafe { private::ibv_cmd_get_context(context, cmd, cmd_size, ans, ans_size) })?;
+    match resp.driver.pad & !want {
+        0 => Ok(()),
+        _ => Err(Errno::EPROTO),
+    }
+}
+
+/// Frees a context.
+///
+/// # Safety
+///
+/// `context` is initialised, and nobody uses it any more.
+unsafe fn close(context: *mut verbs_context) {
+    // SAFETY: By the requirements of this function.
+    unsafe { private::verbs_uninit_context(context) };
+    // SAFETY: `_verbs_init_and_alloc_context` has allocated it with `calloc()`.
+    unsafe { bindings::free(context.cast()) };
+}
+
+/// `free_context`: closes a device.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn free_context(context: *mut ibv_context) {
+    let outer = context.wrapping_byte_sub(offset_of!(verbs_context, context));
+    // SAFETY: It is part of what `alloc_context` has made; this is its last use.
+    unsafe { close(outer.cast()) };
+}
+
+/// The version of the firmware as text that ends with a zero: the driver gives three numbers in
+/// one.
+fn firmware(raw: u64) -> [u8; 64] {
+    let mut text = [0; 64];
+    let part = |shift: u32| (raw >> shift) & 0xffff;
+    let [room @ .., _] = &mut text;
+    // It fits. If it did not, it would be cut off.
+    let _ = write!(room.as_mut_slice(), "{}.{}.{}", part(32), part(16), part(0));
+    text
+}
+
+/// `query_device_ex`.
+///
+/// # Safety
+///
+/// As `ops` says. There is room for `attr_size` bytes.
+pub(super) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    let mut resp = Response::<ib_uverbs_ex_query_device_resp>::zeroed();
+    let (ans, mut ans_size) = resp.parts();
+    // SAFETY: The context is valid, and there is as much room for attributes and response as said.
+    let result = Errno::check(unsafe {
+        private::ibv_cmd_query_device_any(context, input, attr, attr_size, ans, &mut ans_size)
+    });
+    if result.is_ok() {
+        // The text begins the attributes. Not all that follows may be there.
+        let text: *mut [u8; 64] = attr.cast();
+        // SAFETY: The call above fails if there is no room for the original attributes.
+        unsafe { text.write(firmware(resp.core.base.fw_ver)) };
+    }
+    number(result)
+}
+
+/// `query_port`.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    let mut req = Request::<ib_uverbs_query_port>::zeroed();
+    let (cmd, size) = req.parts();
+    // SAFETY: The context and the room for attributes are valid; the request is as long as said.
+    number(Errno::check(unsafe {
+        private::ibv_cmd_query_port(context, port, attr, cmd, size)
+    }))
+}
+
+const _: () = assert!(offset_of!(ibv_device_attr_ex, orig_attr.fw_ver) == 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn firmware_has_three_numbers() {
+        let text = firmware(0xdead_0001_0203_ffff);
+        assert!(text.starts_with(b"1.515.65535\0"));
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+
+//! The private interface of libibverbs, version 34, by hand.
+//!
+//! Distributions do not package its header, `libibverbs/driver.h` of rdma-core. These are the few
+//! structures that a provider needs, and the calls it makes. The symbols have the version
+//! `IBVERBS_PRIVATE_34`, so another interface does not load the library. But the version does not
+//! name one layout: that of [`VerbsQp`] is from 45.0 on. All layouts are those of 56.1, and
+//! everything that depends on the release is in this file.
+
+use super::bindings::{
+    ibv_comp_channel,
+    ibv_context,
+    ibv_cq,
+    ibv_device,
+    ibv_device_attr_ex,
+    ibv_mr,
+    ibv_pd,
+    ibv_port_attr,
+    ibv_qp,
+    ibv_qp_attr,
+    ibv_qp_ex,
+    ibv_qp_init_attr,
+    ibv_query_device_ex_input,
+    ibv_recv_wr,
+    ibv_send_wr,
+    ibv_srq,
+    ibv_srq_attr,
+    ibv_srq_init_attr,
+    ibv_wc,
+    verbs_context, //
+};
+use core::{
+    ffi::{
+        c_char,
+        c_int,
+        c_void, //
+    },
+    mem::offset_of, //
+};
+
+/// Something that libibverbs keeps in a structure of the provider's.
+pub(super) type Private = *mut c_void;
+
+/// `VERBS_MATCH_DRIVER_ID`.
+pub(super) const MATCH_DRIVER_ID: u8 = 3;
+
+/// `struct verbs_match_ent`. One of kind 0 ends the table.
+#[repr(C)]
+pub(super) struct VerbsMatchEnt {
+    pub(super) driver_data: Private,
+    /// A union with a pointer.
+    pub(super) driver_id: u64,
+    pub(super) vendor: u16,
+    pub(super) device: u16,
+    pub(super) kind: u8,
+}
+
+/// `struct verbs_device_ops`.
+#[repr(C)]
+pub(super) struct VerbsDeviceOps {
+    pub(super) name: *const c_char,
+    pub(super) match_min_abi_version: u32,
+    pub(super) match_max_abi_version: u32,
+    pub(super) match_table: *const VerbsMatchEnt,
+    pub(super) static_providers: Private,
+    pub(super) match_device: Unused,
+    pub(super) alloc_context: Option<
+        unsafe extern "C" fn(
+            device: *mut ibv_device,
+            cmd_fd: c_int,
+            private_data: Private,
+        ) -> *mut verbs_context,
+    >,
+    pub(super) import_context: Unused,
+    pub(super) alloc_device: Option<unsafe extern "C" fn(found: Private) -> *mut VerbsDevice>,
+    pub(super) uninit_device: Option<unsafe extern "C" fn(device: *mut VerbsDevice)>,
+}
+
+// SAFETY: What it points to is constant.
+unsafe impl Sync for VerbsDeviceOps {}
+
+/// `struct verbs_device`. The provider allocates it, and libibverbs fills it in.
+#[repr(C)]
+pub(super) struct VerbsDevice {
+    device: ibv_device,
+    ops: *const VerbsDeviceOps,
+    refcount: c_int,
+    entry: [Private; 2],
+    sysfs: Private,
+    core_support: u64,
+}
+
+/// `struct verbs_mr`.
+#[repr(C)]
+pub(super) struct VerbsMr {
+    pub(super) mr: ibv_mr,
+    mr_type: u32,
+    access: c_int,
+}
+
+/// `struct verbs_qp`. `ibv_qp_to_qp_ex()` looks at `comp_mask` of every queue pair.
+#[repr(C)]
+pub(super) struct VerbsQp {
+    /// A union with the `struct ibv_qp` that it begins with.
+    pub(super) qp: ibv_qp_ex,
+    comp_mask: u32,
+    xrcd: Private,
+}
+
+/// An operation that the provider leaves out; libibverbs answers `EOPNOTSUPP`.
+pub(super) type Unused = Option<unsafe extern "C" fn()>;
+
+/// `struct verbs_context_ops`: the operations in the order of their names.
+#[repr(C)]
+pub(super) struct VerbsContextOps {
+    pub(super) advise_mr_to_alloc_parent_domain: [Unused; 5],
+    pub(super) alloc_pd: Option<unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd>,
+    pub(super) alloc_td_to_create_counters: [Unused; 9],
+    pub(super) create_cq: Option<
+        unsafe extern "C" fn(*mut ibv_context, c_int, *mut ibv_comp_channel, c_int) -> *mut ibv_cq,
+    >,
+    pub(super) create_cq_ex_to_create_flow_action_esp: [Unused; 3],
+    pub(super) create_qp:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp>,
+    pub(super) create_qp_ex_to_create_rwq_ind_table: [Unused; 2],
+    pub(super) create_srq:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq>,
+    pub(super) create_srq_ex_to_dealloc_mw: [Unused; 3],
+    pub(super) dealloc_pd: Option<unsafe extern "C" fn(*mut ibv_pd) -> c_int>,
+    pub(super) dealloc_td: [Unused; 1],
+    pub(super) dereg_mr: Option<unsafe extern "C" fn(*mut VerbsMr) -> c_int>,
+    pub(super) destroy_ah_to_destroy_counters: [Unused; 2],
+    pub(super) destroy_cq: Option<unsafe extern "C" fn(*mut ibv_cq) -> c_int>,
+    pub(super) destroy_flow_to_destroy_flow_action: [Unused; 2],
+    pub(super) destroy_qp: Option<unsafe extern "C" fn(*mut ibv_qp) -> c_int>,
+    pub(super) destroy_rwq_ind_table: [Unused; 1],
+    pub(super) destroy_srq: Option<unsafe extern "C" fn(*mut ibv_srq) -> c_int>,
+    pub(super) destroy_wq_to_detach_mcast: [Unused; 2],
+    pub(super) free_context: Option<unsafe extern "C" fn(*mut ibv_context)>,
+    pub(super) free_dm_to_modify_flow_action_esp: [Unused; 7],
+    pub(super) modify_qp:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int>,
+    pub(super) modify_qp_rate_limit: [Unused; 1],
+    pub(super) modify_srq:
+        Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int>,
+    pub(super) modify_wq_to_open_xrcd: [Unused; 3],
+    pub(super) poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
+    pub(super) post_recv:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+    pub(super) post_send:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
+    pub(super) post_srq_ops: [Unused; 1],
+    pub(super) post_srq_recv: Option<
+        unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    >,
+    pub(super) query_device_ex: Option<
+        unsafe extern "C" fn(
+            *mut ibv_context,
+            *const ibv_query_device_ex_input,
+            *mut ibv_device_attr_ex,
+            usize,
+        ) -> c_int,
+    >,
+    pub(super) query_ece: [Unused; 1],
+    pub(super) query_port:
+        Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int>,
+    pub(super) query_qp: Option<
+        unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int,
+    >,
+    pub(super) query_qp_data_in_order_to_query_rt_values: [Unused; 2],
+    pub(super) query_srq: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_srq_attr) -> c_int>,
+    pub(super) read_counters_to_reg_dmabuf_mr: [Unused; 3],
+    pub(super) reg_mr:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
+    pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
+    pub(super) rereg_mr_to_unimport_pd: [Unused; 6],
+}
+
+// The layouts, as a C compiler lays out the header of 56.1 on x86-64.
+const _: () = {
+    assert!(size_of::<VerbsMatchEnt>() == 24 && offset_of!(VerbsMatchEnt, kind) == 20);
+    assert!(size_of::<VerbsDeviceOps>() == 72);
+    assert!(offset_of!(VerbsDeviceOps, alloc_context) == 40);
+    assert!(offset_of!(VerbsDeviceOps, uninit_device) == 64);
+    assert!(size_of::<VerbsDevice>() == 712 && offset_of!(VerbsDevice, ops) == 664);
+    assert!(size_of::<VerbsMr>() == 56 && offset_of!(VerbsMr, mr_type) == 48);
+    assert!(size_of::<VerbsQp>() == 376 && offset_of!(VerbsQp, comp_mask) == 360);
+    assert!(size_of::<VerbsContextOps>() == 76 * 8);
+    assert!(offset_of!(VerbsContextOps, alloc_pd) == 5 * 8);
+    assert!(offset_of!(VerbsContextOps, create_cq) == 15 * 8);
+    assert!(offset_of!(VerbsContextOps, create_qp) == 19 * 8);
+    assert!(offset_of!(VerbsContextOps, create_srq) == 22 * 8);
+    assert!(offset_of!(VerbsContextOps, dealloc_pd) == 26 * 8);
+    assert!(offset_of!(VerbsContextOps, dereg_mr) == 28 * 8);
+    assert!(offset_of!(VerbsContextOps, destroy_cq) == 31 * 8);
+    assert!(offset_of!(VerbsContextOps, destroy_qp) == 34 * 8);
+    assert!(offset_of!(VerbsContextOps, destroy_srq) == 36 * 8);
+    assert!(offset_of!(VerbsContextOps, free_context) == 39 * 8);
+    assert!(offset_of!(VerbsContextOps, modify_qp) == 47 * 8);
+    assert!(offset_of!(VerbsContextOps, modify_srq) == 49 * 8);
+    assert!(offset_of!(VerbsContextOps, poll_cq) == 53 * 8);
+    assert!(offset_of!(VerbsContextOps, post_recv) == 54 * 8);
+    assert!(offset_of!(VerbsContextOps, post_send) == 55 * 8);
+    assert!(offset_of!(VerbsContextOps, post_srq_recv) == 57 * 8);
+    assert!(offset_of!(VerbsContextOps, query_device_ex) == 58 * 8);
+    assert!(offset_of!(VerbsContextOps, query_port) == 60 * 8);
+    assert!(offset_of!(VerbsContextOps, query_qp) == 61 * 8);
+    assert!(offset_of!(VerbsContextOps, query_srq) == 64 * 8);
+    assert!(offset_of!(VerbsContextOps, reg_mr) == 68 * 8);
+    assert!(offset_of!(VerbsContextOps, req_notify_cq) == 69 * 8);
+};
+
+// Those that return an error return a positive number, and 0 for success. The commands and their
+// responses are those of `command::Request` and `command::Response`, with their sizes in bytes.
+#[cfg_attr(not(test), link(name = "ibverbs"))]
+unsafe extern "C" {
+    #[link_name = "verbs_register_driver_34"]
+    pub(super) fn verbs_register_driver(ops: *const VerbsDeviceOps);
+    /// Takes the descriptor over, even if it fails: then it returns null and sets `errno`.
+    pub(super) fn _verbs_init_and_alloc_context(
+        device: *mut ibv_device,
+        cmd_fd: c_int,
+        size: usize,
+        offset: *mut verbs_context,
+        driver_id: u32,
+    ) -> Private;
+    /// Releases what the context holds, the descriptor included, but not its memory.
+    pub(super) fn verbs_uninit_context(context: *mut verbs_context);
+    pub(super) fn verbs_set_ops(context: *mut verbs_context, ops: *const VerbsContextOps);
+
+    pub(super) fn ibv_cmd_get_context(
+        context: *mut verbs_context,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_query_device_any(
+        context: *mut ibv_context,
+        input: *const ibv_query_device_ex_input,
+        attr: *mut ibv_device_attr_ex,
+        attr_size: usize,
+        resp: Private,
+        resp_size: *mut usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_query_port(
+        context: *mut ibv_context,
+        port: u8,
+        attr: *mut ibv_port_attr,
+        cmd: Private,
+        cmd_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_alloc_pd(
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    pub(super) fn ibv_cmd_reg_mr(
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        hca_va: u64,
+        access: c_int,
+        mr: *mut VerbsMr,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_dereg_mr(mr: *mut VerbsMr) -> c_int;
+    pub(super) fn ibv_cmd_create_cq(
+        context: *mut ibv_context,
+        cqe: c_int,
+        channel: *mut ibv_comp_channel,
+        comp_vector: c_int,
+        cq: *mut ibv_cq,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    pub(super) fn ibv_cmd_create_qp(
+        pd: *mut ibv_pd,
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_init_attr,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_query_qp(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        mask: c_int,
+        init: *mut ibv_qp_init_attr,
+        cmd: Private,
+        cmd_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_modify_qp(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        mask: c_int,
+        cmd: Private,
+        cmd_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    pub(super) fn ibv_cmd_create_srq(
+        pd: *mut ibv_pd,
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_init_attr,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_query_srq(
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_attr,
+        cmd: Private,
+        cmd_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_modify_srq(
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_attr,
+        mask: c_int,
+        cmd: Private,
+        cmd_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int;
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+
+//! A libibverbs and a kernel that answer what a test says, and a program on top of them.
+
+use crate::{
+    ring::tests::tempfile,
+    sys::{
+        bindings::*,
+        command::{
+            Request,
+            Response, //
+        },
+        private::*,
+        *, //
+    },
+};
+use core::{
+    cell::RefCell,
+    ffi::c_int,
+    ptr::null_mut,
+    sync::atomic::{
+        AtomicPtr,
+        Ordering::Relaxed, //
+    },
+};
+use std::{
+    fs::File,
+    io::Seek,
+    os::fd::AsRawFd, //
+};
+
+/// Where the queues are in the file that stands for the device. The doorbell writes to its
+/// beginning.
+pub(super) const SQ_KEY: u64 = 4096;
+pub(super) const RQ_KEY: u64 = 8192;
+pub(super) const CQ_KEY: u64 = 12288;
+pub(super) const ENTRIES: u32 = 4;
+const FILE_SIZE: u64 = 16384;
+/// `EBUSY`, of which the library knows nothing.
+pub(super) const BUSY: c_int = 16;
+
+/// What the kernel answers, and what it was asked.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel {
+    pub(super) features: u32,
+    pub(super) sq: (u64, u32),
+    pub(super) rq: (u64, u32),
+    pub(super) cq: (u64, u32),
+    pub(super) wanted: Option<u32>,
+    pub(super) destroy: c_int,
+    pub(super) destroyed: u32,
+    pub(super) closed: u32,
+}
+
+pub(super) const GOOD: Kernel = Kernel {
+    features: 0,
+    sq: (SQ_KEY, ENTRIES),
+    rq: (RQ_KEY, ENTRIES),
+    cq: (CQ_KEY, ENTRIES),
+    wanted: None,
+    destroy: 0,
+    destroyed: 0,
+    closed: 0,
+};
+
+thread_local! {
+    static KERNEL: RefCell<Kernel> = const { RefCell::new(GOOD) };
+}
+
+pub(super) fn kernel<T>(f: impl FnOnce(&mut Kernel) -> T) -> T {
+    KERNEL.with_borrow_mut(f)
+}
+
+pub(super) static DEVICE_OPS: AtomicPtr<VerbsDeviceOps> = AtomicPtr::new(null_mut());
+static CONTEXT_OPS: AtomicPtr<VerbsContextOps> = AtomicPtr::new(null_mut());
+
+unsafe extern "C" {
+    fn calloc(number: usize, size: usize) -> Private;
+}
+
+#[no_mangle]
+extern "C" fn verbs_register_driver_34(ops: *const VerbsDeviceOps) {
+    DEVICE_OPS.store(ops.cast_mut(), Relaxed);
+}
+
+#[no_mangle]
+extern "C" fn verbs_set_ops(_context: *mut verbs_context, ops: *const VerbsContextOps) {
+    CONTEXT_OPS.store(ops.cast_mut(), Relaxed);
+}
+
+#[no_mangle]
+extern "C" fn _verbs_init_and_alloc_context(
+    _device: *mut ibv_device,
+    cmd_fd: c_int,
+    size: usize,
+    _offset: *mut verbs_context,
+    driver_id: u32,
+) -> Private {
+    assert_eq!(driver_id, rdma_driver_id_RDMA_DRIVER_SIW);
+    // SAFETY: No requirements.
+    let context = unsafe { calloc(1, size) };
+    // SAFETY: It was just made, and is as large as its type.
+    unsafe { (*context.cast::<verbs_context>()).context.cmd_fd = cmd_fd };
+    context
+}
+
+#[no_mangle]
+extern "C" fn verbs_uninit_context(_context: *mut verbs_context) {
+    kernel(|kernel| kernel.closed += 1);
+}
+
+/// Stores the driver's part of a response.
+fn answer<Core, Driver>(resp: Private, size: usize, driver: Driver) {
+    assert_eq!(size, size_of::<Core>() + size_of::<Driver>());
+    // SAFETY: The room is as large as the library says.
+    unsafe { (*resp.cast::<Response<Core, Driver>>()).driver = driver };
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_get_context(
+    _context: *mut verbs_context,
+    cmd: Private,
+    cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    type Command = Request<ib_uverbs_get_context, siw_ureq_alloc_ctx>;
+    assert_eq!(cmd_size, size_of::<Command>());
+    // SAFETY: The request is as large as the library says.
+    let want = unsafe { (*cmd.cast::<Command>()).driver.want };
+    let pad = kernel(|kernel| {
+        kernel.wanted = Some(want);
+        kernel.features
+    });
+    let driver = siw_uresp_alloc_ctx { dev_id: 1, pad };
+    answer::<ib_uverbs_get_context_resp, _>(resp, resp_size, driver);
+    0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_create_cq(
+    _context: *mut ibv_context,
+    _cqe: c_int,
+    _channel: *mut ibv_comp_channel,
+    _comp_vector: c_int,
+    _cq: *mut ibv_cq,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    let (cq_key, num_cqe) = kernel(|kernel| kernel.cq);
+    let driver = siw_uresp_create_cq {
+        cq_id: 1,
+        num_cqe,
+        cq_key,
+    };
+    answer::<ib_uverbs_create_cq_resp, _>(resp, resp_size, driver);
+    0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_create_qp(
+    _pd: *mut ibv_pd,
+    _qp: *mut ibv_qp,
+    _attr: *mut ibv_qp_init_attr,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    let ((sq_key, num_sqe), (rq_key, num_rqe)) = kernel(|kernel| (kernel.sq, kernel.rq));
+    let driver = siw_uresp_create_qp {
+        num_sqe,
+        num_rqe,
+        sq_key,
+        rq_key,
+        ..Default::default()
+    };
+    answer::<ib_uverbs_create_qp_resp, _>(resp, resp_size, driver);
+    0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_create_srq(
+    _pd: *mut ibv_pd,
+    _srq: *mut ibv_srq,
+    _attr: *mut ibv_srq_init_attr,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    let (srq_key, num_rqe) = kernel(|kernel| kernel.rq);
+    let driver = siw_uresp_create_srq {
+        num_rqe,
+        srq_key,
+        ..Default::default()
+    };
+    answer::<ib_uverbs_create_srq_resp, _>(resp, resp_size, driver);
+    0
+}
+
+fn destroy() -> c_int {
+    kernel(|kernel| {
+        kernel.destroyed += u32::from(kernel.destroy == 0);
+        kernel.destroy
+    })
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_destroy_cq(_cq: *mut ibv_cq) -> c_int {
+    destroy()
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_destroy_qp(_qp: *mut ibv_qp) -> c_int {
+    destroy()
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_destroy_srq(_srq: *mut ibv_srq) -> c_int {
+    destroy()
+}
+
+/// Calls that only pass on what the kernel says.
+macro_rules! plain_calls {
+    ($($name:ident)*) => {$(
+        #[no_mangle]
+        extern "C" fn $name() -> c_int {
+            panic!("the tests do not use this")
+        }
+    )*};
+}
+
+plain_calls! {
+    ibv_cmd_query_device_any ibv_cmd_query_port ibv_cmd_alloc_pd ibv_cmd_dealloc_pd ibv_cmd_reg_mr
+    ibv_cmd_dereg_mr ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
+}
+
+/// A program that has opened the device.
+pub(super) struct Program {
+    pub(super) file: File,
+    context: *mut ibv_context,
+    pd: ibv_pd,
+    pub(super) ops: &'static VerbsContextOps,
+}
+
+impl Program {
+    /// Opens the device; `None` if the library refuses.
+    pub(super) fn open(kernel_says: Kernel) -> Option<Self> {
+        kernel(|kernel| *kernel = kernel_says);
+        let file = tempfile();
+        file.set_len(FILE_SIZE).unwrap();
+        // SAFETY: The library has registered a constant table.
+        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
+        // SAFETY: The device is not looked at.
+        let outer = unsafe { ops.alloc_context.unwrap()(null_mut(), file.as_raw_fd(), null_mut()) };
+        if outer.is_null() {
+            return None;
+        }
+        // SAFETY: It is a context.
+        let context = unsafe { &raw mut (*outer).context };
+        Some(Self {
+            file,
+            context,
+            pd: ibv_pd { context, handle: 0 },
+            // SAFETY: The library has set a constant table.
+            ops: unsafe { &*CONTEXT_OPS.load(Relaxed) },
+        })
+    }
+
+    /// What the driver sees of a queue.
+    pub(super) fn queue(&self, key: u64) -> Shared {
+        Shared::map(&Offer::of(&self.file, key, 1), 512).unwrap()
+    }
+
+    pub(super) fn cq(&self) -> *mut ibv_cq {
+        // SAFETY: The context is valid.
+        unsafe { self.ops.create_cq.unwrap()(self.context, 4, null_mut(), 0) }
+    }
+
+    pub(super) fn qp(&mut self, srq: *mut ibv_srq) -> *mut ibv_qp {
+        let mut attr = ibv_qp_init_attr {
+            srq,
+            ..Default::default()
+        };
+        attr.cap.max_send_sge = 2;
+        attr.cap.max_recv_sge = 1;
+        // SAFETY: The protection domain and the attributes are valid.
+        unsafe { self.ops.create_qp.unwrap()(&mut self.pd, &mut attr) }
+    }
+
+    pub(super) fn srq(&mut self) -> *mut ibv_srq {
+        let mut attr = ibv_srq_init_attr::default();
+        attr.attr.max_sge = 1;
+        // SAFETY: The protection domain and the attributes are valid.
+        unsafe { self.ops.create_srq.unwrap()(&mut self.pd, &mut attr) }
+    }
+
+    /// Posts the list, and returns the error and the index of the work request that failed.
+    pub(super) fn post_send(
+        &self,
+        qp: *mut ibv_qp,
+        list: &mut [ibv_send_wr],
+    ) -> Result<(), (c_int, usize)> {
+        for at in 1..list.len() {
+            list[at - 1].next = &raw mut list[at];
+        }
+        let mut bad = null_mut();
+        // SAFETY: The queue pair and the list are valid.
+        match unsafe { self.ops.post_send.unwrap()(qp, list.as_mut_ptr(), &mut bad) } {
+            0 => Ok(()),
+            error => Err((
+                error,
+                list.iter().position(|wr| core::ptr::eq(wr, bad)).unwrap(),
+            )),
+        }
+    }
+
+    /// How often the doorbell rang, by its commands in the file.
+    pub(super) fn rings(&mut self) -> u64 {
+        const COMMAND: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_post_send>();
+        self.file.stream_position().unwrap() / COMMAND as u64
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: The context is valid, and not used any more. The objects are leaked.
+        unsafe { self.ops.free_context.unwrap()(self.context) };
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+
+//! Posting: from work requests to elements of queues.
+
+use super::{
+    Locked,
+    Qp,
+    RecvQueue, //
+};
+use crate::{
+    ring::{
+        Payload,
+        Recvs,
+        Sends,
+        Wqe, //
+    },
+    sys::{
+        abi::{
+            op,
+            send_flags,
+            wqe,
+            wr_opcode,
+            MAX_INLINE, //
+        },
+        Errno,
+        Offer,
+        RecvWrs,
+        SendWr,
+        SendWrs,
+        Sge, //
+    },
+};
+
+/// The flags of a send work request that mean something.
+const KNOWN_FLAGS: u32 =
+    send_flags::FENCE | send_flags::INLINE | send_flags::SIGNALED | send_flags::SOLICITED;
+
+/// A list, if it has not more elements than allowed.
+fn limited(list: &[Sge], max: u32) -> Result<&[Sge], Errno> {
+    match u32::try_from(list.len()) {
+        Ok(len) if len <= max => Ok(list),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl Qp {
+    /// Posts until one fails, and tells the driver.
+    pub(super) fn send(&self, wrs: &mut SendWrs<'_>) -> Result<(), Errno> {
+        let mut queue = self.sends.lock();
+        let first = queue.position();
+        let mut result = Ok(());
+        while let Some(wr) = wrs.current() {
+            result = self.push(&mut queue, &wr);
+            if result.is_err() {
+                break;
+            }
+            wrs.step();
+        }
+        if queue.position() == first || !queue.needs_doorbell(first) {
+            return result;
+        }
+        let Err(error) = self.doorbell.ring() else {
+            return result;
+        };
+        // The queue pair takes no work requests in its state, or the device is gone. What a call
+        // refuses must not be executed later.
+        let posted = queue.position().wrapping_sub(first);
+        let done = queue.take_back(first);
+        if done == posted {
+            return result;
+        }
+        wrs.rewind(done);
+        Err(error)
+    }
+
+    fn push(&self, queue: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
+        let (op, remote) = match wr.opcode() {
+            wr_opcode::SEND => (op::SEND, (0, 0)),
+            wr_opcode::SEND_WITH_INV => (op::SEND_REMOTE_INV, (0, wr.invalidate_rkey())),
+            wr_opcode::RDMA_WRITE => (op::WRITE, wr.remote()),
+            wr_opcode::RDMA_READ => (op::READ, wr.remote()),
+            _ => return Err(Errno::EINVAL),
+        };
+        let flags = wr.flags();
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes;
+        let payload = if flags & send_flags::INLINE == 0 {
+            Payload::List(limited(wr.sges()?, self.max_sge)?)
+        } else if op == op::READ {
+            return Err(Errno::EINVAL);
+        } else {
+            // Any number of elements, as long as they fit.
+            bytes = [0; MAX_INLINE];
+            let len = wr.copy_inline(&mut bytes)?;
+            Payload::Inline(bytes.get(..len).unwrap_or_default())
+        };
+        queue.push(&Wqe {
+            id: wr.id(),
+            op,
+            flags: element_flags(flags, self.sig_all),
+            remote,
+            payload,
+        })
+    }
+}
+
+/// The flags of the element; payload has its own.
+fn element_flags(flags: u32, sig_all: bool) -> u16 {
+    let mut to = 0;
+    if sig_all || flags & send_flags::SIGNALED != 0 {
+        to |= wqe::SIGNALLED;
+    }
+    if flags & send_flags::SOLICITED != 0 {
+        to |= wqe::SOLICITED;
+    }
+    if flags & send_flags::FENCE != 0 {
+        to |= wqe::READ_FENCE;
+    }
+    to
+}
+
+impl RecvQueue {
+    /// Maps a queue.
+    pub(super) fn map(queue: &Offer, max_sge: u32) -> Result<Self, Errno> {
+        Ok(Self {
+            queue: Locked::new(Recvs::map(queue)?),
+            max_sge,
+        })
+    }
+
+    /// Posts until one fails. The driver looks for receives when it needs them.
+    pub(super) fn post(&self, wrs: &mut RecvWrs<'_>) -> Result<(), Errno> {
+        let mut queue = self.queue.lock();
+        while let Some(wr) = wrs.current() {
+            queue.push(wr.id(), limited(wr.sges()?, self.max_sge)?)?;
+            wrs.step();
+        }
+        Ok(())
+    }
+}
