@@ -64,9 +64,10 @@ soak: modules sanitize-module race-module smp-module bench-module ## run the cas
 lint: fmt-check clippy house-lint checkpatch shell-check ## run these checks of the sources
 
 .PHONY: clippy
-clippy: ## run the kernel's lints, with warnings as errors
+clippy: ## run the kernel's lints, and those of the provider library, with warnings as errors
 	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
 	+@scripts/kmake clippy-sample modules SIW_SAMPLES=y CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
+	@scripts/provider clippy
 
 .PHONY: fmt-check
 fmt-check: ## check that every Rust file is formatted as the kernel's are
@@ -94,7 +95,7 @@ release-test: ## test which kernel is chosen, for various contents of the archiv
 	@scripts/release-test
 
 .PHONY: host-test
-host-test: ## run the tests of rust/iwarp, on this machine
+host-test: ## run the tests of rust/iwarp and of the provider library, on this machine
 	@scripts/host-test
 
 .PHONY: fuzz
