@@ -17,6 +17,7 @@ use super::{
         Request,
         Response, //
     },
+    device::Hold,
     errno::{
         number,
         object,
@@ -34,6 +35,9 @@ use super::{
 };
 use core::ffi::c_int;
 
+/// What belongs to a completion queue.
+type Payload<V> = (<V as Provider>::Cq, Hold);
+
 /// `create_cq`.
 ///
 /// # Safety
@@ -46,7 +50,7 @@ pub(super) unsafe extern "C" fn create_cq<V: Provider>(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     let create = || {
-        let mut cq = Fresh::<ibv_cq, V::Cq>::new()?;
+        let mut cq = Fresh::<ibv_cq, Payload<V>>::new()?;
         let base = cq.base();
         let mut req = Request::<ib_uverbs_create_cq>::zeroed();
         let mut resp = Response::<ib_uverbs_create_cq_resp, siw_uresp_create_cq>::zeroed();
@@ -74,7 +78,8 @@ pub(super) unsafe extern "C" fn create_cq<V: Provider>(
             entries: resp.driver.num_cqe,
         };
         match V::create_cq(&queue) {
-            Ok(payload) => Ok(cq.finish(payload)),
+            // SAFETY: The context is valid.
+            Ok(payload) => Ok(cq.finish((payload, unsafe { Hold::new(context) }))),
             Err(error) => {
                 // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
                 // the context.
@@ -96,7 +101,7 @@ pub(super) unsafe extern "C" fn destroy_cq<V: Provider>(cq: *mut ibv_cq) -> c_in
     let result = Errno::check(unsafe { private::ibv_cmd_destroy_cq(cq) });
     if result.is_ok() {
         // SAFETY: From `create_cq`; this is its last use.
-        unsafe { free::<ibv_cq, V::Cq>(cq) };
+        unsafe { free::<ibv_cq, Payload<V>>(cq) };
     }
     number(result)
 }
@@ -115,7 +120,7 @@ pub(super) unsafe extern "C" fn poll_cq<V: Provider>(
         return Errno::EINVAL.number().saturating_neg();
     }
     // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
-    let cq = unsafe { payload::<ibv_cq, V::Cq>(cq) };
+    let (cq, _) = unsafe { payload::<ibv_cq, Payload<V>>(cq) };
     // SAFETY: By the requirements of this function.
     let mut out = unsafe { Wcs::new(wc, room) };
     V::poll_cq(cq, &mut out);
@@ -132,7 +137,7 @@ pub(super) unsafe extern "C" fn req_notify_cq<V: Provider>(
     solicited_only: c_int,
 ) -> c_int {
     // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
-    let cq = unsafe { payload::<ibv_cq, V::Cq>(cq) };
+    let (cq, _) = unsafe { payload::<ibv_cq, Payload<V>>(cq) };
     V::req_notify_cq(cq, solicited_only != 0);
     0
 }

@@ -43,12 +43,81 @@ use super::{
 use core::{
     ffi::c_int,
     mem::offset_of,
-    ptr::null_mut, //
+    ptr::null_mut,
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{
+            AcqRel,
+            Relaxed, //
+        }, //
+    },
 };
 use std::io::Write;
 
 /// The number by which libibverbs knows the driver.
 pub(super) const DRIVER_ID: u32 = bindings::rdma_driver_id_RDMA_DRIVER_SIW;
+
+/// A context, and the number of those who use its memory: the program until it closes the device,
+/// and each object.
+///
+/// A program has to destroy objects first. Python's garbage collector does not (pyverbs), and
+/// libibverbs then passes each object to its context, which must not be something else by then.
+#[repr(C)]
+struct Context {
+    verbs: verbs_context,
+    users: AtomicUsize,
+}
+
+/// A use of the memory of a context, which is freed with the last one.
+///
+/// # Invariants
+///
+/// It is one of the `users` of the context, which came from `_verbs_init_and_alloc_context`.
+pub(super) struct Hold(*mut Context);
+
+impl Hold {
+    /// One more use.
+    ///
+    /// # Safety
+    ///
+    /// `context` is one of [`alloc_context`], and in use.
+    pub(super) unsafe fn new(context: *mut ibv_context) -> Self {
+        let context = outer(context);
+        // SAFETY: By the requirements of this function. C does not know this field.
+        unsafe { &(*context).users }.fetch_add(1, Relaxed);
+        // INVARIANT: It was just counted.
+        Self(context)
+    }
+
+    /// Takes over the use of whoever gives up `context`.
+    ///
+    /// # Safety
+    ///
+    /// The caller counts as a user, and does not use it any more.
+    unsafe fn take_over(context: *mut Context) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self(context)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // SAFETY: In use by the type invariants. C does not know this field.
+        let before = unsafe { &(*self.0).users }.fetch_sub(1, AcqRel);
+        // What the others did with it comes before it is freed.
+        if before == 1 {
+            // SAFETY: Allocated with `calloc()`, and nobody uses it any more.
+            unsafe { bindings::free(self.0.cast()) };
+        }
+    }
+}
+
+/// The structure that the context of a program is part of.
+fn outer(context: *mut ibv_context) -> *mut Context {
+    context
+        .wrapping_byte_sub(offset_of!(Context, verbs.context))
+        .cast()
+}
 
 /// `alloc_device`: makes the device, which libibverbs fills in.
 ///
@@ -80,29 +149,32 @@ pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
     _private_data: Private,
 ) -> *mut verbs_context {
     // SAFETY: The device is valid, the descriptor is given up. The context begins the memory.
-    let context = unsafe {
+    let memory = unsafe {
         private::_verbs_init_and_alloc_context(
             device,
             cmd_fd,
-            size_of::<verbs_context>(),
+            size_of::<Context>(),
             null_mut(),
             DRIVER_ID,
         )
     };
-    let context: *mut verbs_context = context.cast();
-    if context.is_null() {
-        return context;
+    if memory.is_null() {
+        return null_mut();
     }
+    let context: *mut Context = memory.cast();
+    let verbs: *mut verbs_context = memory.cast();
+    // SAFETY: It was just made, and is zero, for which this is valid.
+    unsafe { &(*context).users }.store(1, Relaxed);
     // SAFETY: It was just made.
-    let agreed = unsafe { get_context(context, V::WANT) };
+    let agreed = unsafe { get_context(verbs, V::WANT) };
     if let Err(error) = agreed {
         // SAFETY: It was just made, and nobody else has it.
         unsafe { close(context) };
         return object(Err(error));
     }
     // SAFETY: The context is valid, and the operations are constant.
-    unsafe { private::verbs_set_ops(context, const { &ops::context_ops::<V>() }) };
-    context
+    unsafe { private::verbs_set_ops(verbs, const { &ops::context_ops::<V>() }) };
+    verbs
 }
 
 /// Asks the kernel for a context, and agrees with the driver about features. One that answers what
@@ -125,16 +197,16 @@ unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<(), Errn
     }
 }
 
-/// Frees a context.
+/// Releases what a context holds.
 ///
 /// # Safety
 ///
-/// `context` is initialised, and nobody uses it any more.
-unsafe fn close(context: *mut verbs_context) {
+/// `context` is initialised, and the program does not use it any more.
+unsafe fn close(context: *mut Context) {
     // SAFETY: By the requirements of this function.
-    unsafe { private::verbs_uninit_context(context) };
-    // SAFETY: `_verbs_init_and_alloc_context` has allocated it with `calloc()`.
-    unsafe { bindings::free(context.cast()) };
+    unsafe { private::verbs_uninit_context(context.cast()) };
+    // SAFETY: The program counts as a user since `alloc_context`.
+    drop(unsafe { Hold::take_over(context) });
 }
 
 /// `free_context`: closes a device.
@@ -143,9 +215,8 @@ unsafe fn close(context: *mut verbs_context) {
 ///
 /// As `ops` says.
 pub(super) unsafe extern "C" fn free_context(context: *mut ibv_context) {
-    let outer = context.wrapping_byte_sub(offset_of!(verbs_context, context));
-    // SAFETY: It is part of what `alloc_context` has made; this is its last use.
-    unsafe { close(outer.cast()) };
+    // SAFETY: It is part of what `alloc_context` has made; this is the program's last use.
+    unsafe { close(outer(context)) };
 }
 
 /// The version of the firmware as text that ends with a zero: the driver gives three numbers in

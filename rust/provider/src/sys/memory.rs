@@ -19,6 +19,7 @@ use super::{
         Request,
         Response, //
     },
+    device::Hold,
     errno::{
         number,
         object,
@@ -45,7 +46,7 @@ use core::ffi::{
 /// As `ops` says.
 pub(super) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     let alloc = || {
-        let mut pd = Fresh::<ibv_pd, ()>::new()?;
+        let mut pd = Fresh::<ibv_pd, Hold>::new()?;
         let mut req = Request::<ib_uverbs_alloc_pd>::zeroed();
         let mut resp = Response::<ib_uverbs_alloc_pd_resp>::zeroed();
         let (cmd, cmd_size) = req.parts();
@@ -54,7 +55,8 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         Errno::check(unsafe {
             private::ibv_cmd_alloc_pd(context, pd.base(), cmd, cmd_size, ans, ans_size)
         })?;
-        Ok(pd.finish(()))
+        // SAFETY: The context is valid.
+        Ok(pd.finish(unsafe { Hold::new(context) }))
     };
     object(alloc())
 }
@@ -69,7 +71,7 @@ pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let result = Errno::check(unsafe { private::ibv_cmd_dealloc_pd(pd) });
     if result.is_ok() {
         // SAFETY: From `alloc_pd`; this is its last use.
-        unsafe { free::<ibv_pd, ()>(pd) };
+        unsafe { free::<ibv_pd, Hold>(pd) };
     }
     number(result)
 }
@@ -87,7 +89,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let reg = || {
-        let mut mr = Fresh::<VerbsMr, ()>::new()?;
+        let mut mr = Fresh::<VerbsMr, Hold>::new()?;
         let mut req = Request::<ib_uverbs_reg_mr, siw_ureq_reg_mr>::zeroed();
         let mut resp = Response::<ib_uverbs_reg_mr_resp, siw_uresp_reg_mr>::zeroed();
         let (cmd, cmd_size) = req.parts();
@@ -108,7 +110,10 @@ pub(super) unsafe extern "C" fn reg_mr(
                 ans_size,
             )
         })?;
-        Ok(mr.finish(()).cast())
+        // SAFETY: The protection domain is valid.
+        let context = unsafe { (*pd).context };
+        // SAFETY: So is its context.
+        Ok(mr.finish(unsafe { Hold::new(context) }).cast())
     };
     object(reg())
 }
@@ -123,7 +128,7 @@ pub(super) unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
     let result = Errno::check(unsafe { private::ibv_cmd_dereg_mr(mr) });
     if result.is_ok() {
         // SAFETY: From `reg_mr`; this is its last use.
-        unsafe { free::<VerbsMr, ()>(mr) };
+        unsafe { free::<VerbsMr, Hold>(mr) };
     }
     number(result)
 }

@@ -21,6 +21,7 @@ use super::{
         Request,
         Response, //
     },
+    device::Hold,
     errno::{
         number,
         object,
@@ -47,6 +48,9 @@ use super::{
 };
 use core::ffi::c_int;
 
+/// What belongs to a queue pair.
+type Payload<V> = (<V as Provider>::Qp, Hold);
+
 /// `create_qp`.
 ///
 /// # Safety
@@ -57,7 +61,7 @@ pub(super) unsafe extern "C" fn create_qp<V: Provider>(
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     let create = || {
-        let mut qp = Fresh::<VerbsQp, V::Qp>::new()?;
+        let mut qp = Fresh::<VerbsQp, Payload<V>>::new()?;
         let base: *mut ibv_qp = qp.base().cast();
         let mut req = Request::<ib_uverbs_create_qp>::zeroed();
         let mut resp = Response::<ib_uverbs_create_qp_resp, siw_uresp_create_qp>::zeroed();
@@ -97,7 +101,8 @@ pub(super) unsafe extern "C" fn create_qp<V: Provider>(
             sig_all: attr.sq_sig_all != 0,
         };
         match V::create_qp(new) {
-            Ok(payload) => Ok(qp.finish(payload).cast()),
+            // SAFETY: The context is valid.
+            Ok(payload) => Ok(qp.finish((payload, unsafe { Hold::new(context) })).cast()),
             Err(error) => {
                 // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
                 // the context.
@@ -156,7 +161,7 @@ pub(super) unsafe extern "C" fn destroy_qp<V: Provider>(qp: *mut ibv_qp) -> c_in
     let result = Errno::check(unsafe { private::ibv_cmd_destroy_qp(qp) });
     if result.is_ok() {
         // SAFETY: From `create_qp`; this is its last use.
-        unsafe { free::<VerbsQp, V::Qp>(qp.cast()) };
+        unsafe { free::<VerbsQp, Payload<V>>(qp.cast()) };
     }
     number(result)
 }
@@ -172,7 +177,7 @@ pub(super) unsafe extern "C" fn post_send<V: Provider>(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
-    let qp = unsafe { payload::<VerbsQp, V::Qp>(qp.cast()) };
+    let (qp, _) = unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) };
     // SAFETY: By the contract of `ibv_post_send`.
     let mut wrs = unsafe { Wrs::new(wr) };
     let result = V::post_send(qp, &mut wrs);
@@ -194,7 +199,7 @@ pub(super) unsafe extern "C" fn post_recv<V: Provider>(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
-    let qp = unsafe { payload::<VerbsQp, V::Qp>(qp.cast()) };
+    let (qp, _) = unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) };
     // SAFETY: By the contract of `ibv_post_recv`.
     let mut wrs = unsafe { Wrs::new(wr) };
     let result = V::post_recv(qp, &mut wrs);

@@ -20,6 +20,7 @@ use super::{
         Request,
         Response, //
     },
+    device::Hold,
     errno::{
         number,
         object,
@@ -40,6 +41,9 @@ use super::{
 };
 use core::ffi::c_int;
 
+/// What belongs to a shared receive queue.
+type Payload<V> = (<V as Provider>::Srq, Hold);
+
 /// `create_srq`.
 ///
 /// # Safety
@@ -50,7 +54,7 @@ pub(super) unsafe extern "C" fn create_srq<V: Provider>(
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     let create = || {
-        let mut srq = Fresh::<ibv_srq, V::Srq>::new()?;
+        let mut srq = Fresh::<ibv_srq, Payload<V>>::new()?;
         let base = srq.base();
         let mut req = Request::<ib_uverbs_create_srq>::zeroed();
         let mut resp = Response::<ib_uverbs_create_srq_resp, siw_uresp_create_srq>::zeroed();
@@ -75,7 +79,8 @@ pub(super) unsafe extern "C" fn create_srq<V: Provider>(
             max_sge: attr.max_sge,
         };
         match V::create_srq(&new) {
-            Ok(payload) => Ok(srq.finish(payload)),
+            // SAFETY: The context is valid.
+            Ok(payload) => Ok(srq.finish((payload, unsafe { Hold::new(context) }))),
             Err(error) => {
                 // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
                 // the context.
@@ -129,7 +134,7 @@ pub(super) unsafe extern "C" fn destroy_srq<V: Provider>(srq: *mut ibv_srq) -> c
     let result = Errno::check(unsafe { private::ibv_cmd_destroy_srq(srq) });
     if result.is_ok() {
         // SAFETY: From `create_srq`; this is its last use.
-        unsafe { free::<ibv_srq, V::Srq>(srq) };
+        unsafe { free::<ibv_srq, Payload<V>>(srq) };
     }
     number(result)
 }
@@ -145,7 +150,7 @@ pub(super) unsafe extern "C" fn post_srq_recv<V: Provider>(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: From `create_srq`, and nobody destroys a queue that is in use.
-    let srq = unsafe { payload::<ibv_srq, V::Srq>(srq) };
+    let (srq, _) = unsafe { payload::<ibv_srq, Payload<V>>(srq) };
     // SAFETY: By the contract of `ibv_post_srq_recv`.
     let mut wrs = unsafe { Wrs::new(wr) };
     let result = V::post_srq_recv(srq, &mut wrs);
