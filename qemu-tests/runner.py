@@ -49,6 +49,10 @@ UML = {  # parameters of each User Mode Linux
 BOOT_TIMEOUT = 600  # the machine may be busy with other things
 STEP_TIMEOUT = 120  # loading or unloading a driver
 LEAK_AGE = 6  # kmemleak reports no younger objects
+PROVIDERS = {  # what chooses a provider library for the programs of a case
+    "stock": (),
+    "ours": ("RDMAV_DRIVERS=/run/bin/libsiw",),  # libibverbs appends -rdmav34.so
+}
 HANDED_ON = re.compile("TEST_(SECONDS|SEED)|BENCH_.*")  # variables that cases get
 SKIPPED = 77  # exit status of a half that cannot run here
 
@@ -130,6 +134,7 @@ class Case:
         self.harmless = []
         self.consumer = False
         self.sample = False
+        self.provider = "stock"
         self.cpus, self.memory = 1, 1536
         self.soak = False
         with open(path) as f:
@@ -164,6 +169,9 @@ class Case:
                 elif key == "sample":
                     # The same with rdma_null, the sample provider.
                     self.sample = True
+                elif key == "provider":
+                    # The provider library of its programs.
+                    self.provider = value
                 elif key == "kernel":
                     # The words after the names say why.
                     self.kernels = tuple(value.split()[0].split(","))
@@ -171,6 +179,8 @@ class Case:
                     sys.exit(f"{path}: unknown key {key}")
         if len(self.drivers) != 2:
             sys.exit(f"{path}: drivers must name two, for guests a and b")
+        if self.provider not in PROVIDERS:
+            sys.exit(f"{path}: provider must be one of {', '.join(PROVIDERS)}")
         self.drivers = [driver if d == "siw" else d for d in self.drivers]
         if self.drivers[0] != self.drivers[1] and not "none" in self.drivers:
             self.kernels = QEMU  # one kernel takes only one of them
@@ -545,7 +555,7 @@ def run_case(guests, case):
         for g in bad:
             failed(f"guest {g}: loading the driver failed", f"prepare.{g}")
         if not bad:
-            guests.send(f"start {case.name} {path}")
+            guests.send(" ".join(["start", case.name, path, f"PROVIDER={case.provider}", *PROVIDERS[case.provider]]))
             try:
                 for g, rc in guests.answers("done", case.timeout, True).items():
                     if rc == SKIPPED:
@@ -628,6 +638,8 @@ def prepare_out(out, cases, kernel):
     if any(c.sample for c in cases):
         subprocess.run(["make", "-C", TOP, "sample"], check=True)
         shutil.copy(f"{TOP}/build/{RELEASE}/sample/rdma_null.ko", f"{out}/mod/")
+    if any(c.provider == "ours" for c in cases):
+        shutil.copy(output(f"{TOP}/scripts/provider", "build"), f"{out}/bin/")
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
@@ -687,6 +699,7 @@ class Run:
         start = time.monotonic()
         status, why, up = run_case(guests, case)
         where = "" if case.drivers == ["siw", "siw"] else f" ({'/'.join(case.drivers)})"
+        where += "" if case.provider == "stock" else f" ({case.provider})"
         done = exercised(f"{self.out}/{case.name}")
         what = f": {amounts(done)}" if self.args.kernel in LEAKS else ""
         lines = [f"{status} {case.name}{where} {time.monotonic() - start:.0f} s{what}"]

@@ -1040,27 +1040,117 @@ static void test_crowd(void)
 	printf("%d lives, %lu times no room, %lu bells\n", lives, crowds.full, crowds.bells);
 }
 
-static const struct {
+/*
+ * What is refused has its error, and bad_wr names it; what was before it is posted. A receive may
+ * have no elements.
+ */
+static void test_refused(void)
+{
+	struct ibv_recv_wr recv = { .wr_id = 3 }, *bad_recv = NULL;
+	struct ibv_send_wr wr[3], *bad = NULL;
+	struct shape shared = usual;
+	struct ibv_srq_attr attr;
+	struct ibv_wc wc;
+	struct pair p;
+	int n = 0;
+
+	shared.srq = 4;
+	connect_pair(&p, &usual, &shared);
+	must(post_recv(&p.b, 0, 0, 64));
+	must(ibv_post_srq_recv(p.b.srq, &recv, &bad_recv));
+	for (int i = 0; i < 3; i++)
+		wr[i] = (struct ibv_send_wr){ .wr_id = i, .next = i < 2 ? &wr[i + 1] : NULL, .opcode = IBV_WR_SEND,
+					      .send_flags = IBV_SEND_SIGNALED };
+	wr[1].opcode = IBV_WR_SEND_WITH_IMM;
+	expect(ibv_post_send(p.a.id->qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	expect_wc(p.a.scq, 0, IBV_WC_SUCCESS);
+	expect_wc(p.b.rcq, 0, IBV_WC_SUCCESS);
+	wr[2].send_flags |= IBV_SEND_INLINE;
+	must(ibv_post_send(p.a.id->qp, &wr[2], &bad));
+	expect_wc(p.a.scq, 2, IBV_WC_SUCCESS);
+	expect(next_wc(p.b.rcq, &wc, 5000) && wc.wr_id == 3 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 0);
+	expect(wc.opcode == IBV_WC_RECV && wc.qp_num == p.b.id->qp->qp_num && wc.wc_flags == 0);
+
+	expect(ibv_post_recv(p.b.id->qp, &recv, &bad_recv) == EINVAL && bad_recv == &recv);
+	while (!(n = ibv_post_srq_recv(p.b.srq, &recv, &bad_recv)))
+		;
+	expect(n == ENOMEM && bad_recv == &recv);
+	must(ibv_query_srq(p.b.srq, &attr));
+	expect(attr.max_wr == 4 && attr.max_sge == 1);
+	expect(ibv_poll_cq(p.b.rcq, -1, &wc) < 0);
+	expect(!ibv_qp_to_qp_ex(p.a.id->qp));
+	/* A queue that cannot be destroyed stays usable. */
+	expect(ibv_destroy_cq(p.a.scq) == EBUSY);
+	must(post(&p.a, IBV_WR_SEND, 7, 0, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p.a.scq, 7, IBV_WC_SUCCESS);
+	disconnect_pair(&p);
+}
+
+/* A queue pair that is not connected takes no Send, and does not execute it later. */
+static void test_early(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad = NULL;
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	init.send_cq = p.a.scq;
+	init.recv_cq = p.a.rcq;
+	must(!(qp = ibv_create_qp(p.a.pd, &init)));
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	for (int i = 0; i < 8; i++)
+		expect(ibv_post_send(qp, &wr, &bad) == ENOTCONN && bad == &wr);
+	attr.qp_state = IBV_QPS_ERR;
+	must(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	expect(!next_wc(p.a.scq, &wc, 200));
+	must(ibv_destroy_qp(qp));
+	disconnect_pair(&p);
+}
+
+struct test {
 	const char *name;
 	void (*run)(void);
-} tests[] = {
+};
+
+static const struct test tests[] = {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "command", test_command }, { "overrun", test_overrun },
 	{ "local", test_local }, { "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers },
 	{ "limits", test_limits }, { "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
 };
 
+/* The stock library fails these. */
+static const struct test tests_of_ours[] = {
+	{ "refused", test_refused }, { "early", test_early },
+};
+
+/* Runs the test of that name, or all. */
+static void run(const struct test *list, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!name || !strcmp(name, list[i].name)) {
+			printf("%s\n", list[i].name);
+			list[i].run();
+		}
+}
+
 int main(int argc, char **argv)
 {
+	const char *provider = getenv("PROVIDER"), *name = argc > 2 ? argv[2] : NULL;
+
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 2)
 		die("usage: %s ADDRESS [TEST [SECONDS]]", argv[0]);
 	address = argv[1];
 	seconds = argc > 3 ? atoi(argv[3]) : 0;
-	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-		if (argc < 3 || !strcmp(argv[2], tests[i].name)) {
-			printf("%s\n", tests[i].name);
-			tests[i].run();
-		}
+	run(tests, sizeof(tests) / sizeof(*tests), name);
+	if (provider && !strcmp(provider, "ours"))
+		run(tests_of_ours, sizeof(tests_of_ours) / sizeof(*tests_of_ours), name);
 	return 0;
 }
