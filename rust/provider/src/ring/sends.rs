@@ -50,7 +50,7 @@ pub(crate) struct Wqe<'a> {
     pub(crate) op: u8,
     /// Flags of [`wqe`], without `VALID` and `INLINE`.
     pub(crate) flags: u16,
-    /// Address and key at the peer, or 0 and the key to invalidate there.
+    /// Address and key at the peer, 0 and the key to invalidate, or length and key of a window.
     pub(crate) remote: (u64, u32),
     /// The local side.
     pub(crate) payload: Payload<'a>,

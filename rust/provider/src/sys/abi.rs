@@ -20,6 +20,15 @@ pub(crate) mod op {
     pub(crate) const SEND: u8 = b::siw_opcode_SIW_OP_SEND as u8;
     pub(crate) const SEND_REMOTE_INV: u8 = b::siw_opcode_SIW_OP_SEND_REMOTE_INV as u8;
     pub(crate) const RECEIVE: u8 = b::siw_opcode_SIW_OP_RECEIVE as u8;
+    pub(crate) const INVAL_STAG: u8 = b::siw_opcode_SIW_OP_INVAL_STAG as u8;
+    pub(crate) const BIND_MW: u8 = b::SIW_OP_BIND_MW as u8;
+}
+
+/// `enum siw_feature`: what library and driver agree on.
+pub(crate) mod feature {
+    use super::b;
+
+    pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
 }
 
 /// `enum siw_wqe_flags`: flags of elements.
@@ -55,6 +64,7 @@ pub(crate) mod status {
     pub(crate) const LOC_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_LOC_ACCESS_ERR as u16;
     pub(crate) const REM_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_REM_ACCESS_ERR as u16;
     pub(crate) const REM_INV_REQ_ERR: u16 = b::siw_wc_status_SIW_WC_REM_INV_REQ_ERR as u16;
+    pub(crate) const MW_BIND_ERR: u16 = b::SIW_WC_MW_BIND_ERR as u16;
 }
 
 /// The same numbers as programs know them: `enum ibv_wc_status`.
@@ -66,6 +76,7 @@ pub(crate) mod wc_status {
         ibv_wc_status_IBV_WC_LOC_LEN_ERR as LOC_LEN_ERR,
         ibv_wc_status_IBV_WC_LOC_PROT_ERR as LOC_PROT_ERR,
         ibv_wc_status_IBV_WC_LOC_QP_OP_ERR as LOC_QP_OP_ERR,
+        ibv_wc_status_IBV_WC_MW_BIND_ERR as MW_BIND_ERR,
         ibv_wc_status_IBV_WC_REM_ACCESS_ERR as REM_ACCESS_ERR,
         ibv_wc_status_IBV_WC_REM_INV_REQ_ERR as REM_INV_REQ_ERR,
         ibv_wc_status_IBV_WC_SUCCESS as SUCCESS,
@@ -76,6 +87,8 @@ pub(crate) mod wc_status {
 /// `enum ibv_wc_opcode`: operations in completions.
 pub(crate) mod wc_opcode {
     pub(crate) use super::b::{
+        ibv_wc_opcode_IBV_WC_BIND_MW as BIND_MW,
+        ibv_wc_opcode_IBV_WC_LOCAL_INV as LOCAL_INV,
         ibv_wc_opcode_IBV_WC_RDMA_READ as RDMA_READ,
         ibv_wc_opcode_IBV_WC_RDMA_WRITE as RDMA_WRITE,
         ibv_wc_opcode_IBV_WC_RECV as RECV,
@@ -86,6 +99,8 @@ pub(crate) mod wc_opcode {
 /// `enum ibv_wr_opcode`: operations of send work requests.
 pub(crate) mod wr_opcode {
     pub(crate) use super::b::{
+        ibv_wr_opcode_IBV_WR_BIND_MW as BIND_MW,
+        ibv_wr_opcode_IBV_WR_LOCAL_INV as LOCAL_INV,
         ibv_wr_opcode_IBV_WR_RDMA_READ as RDMA_READ,
         ibv_wr_opcode_IBV_WR_RDMA_WRITE as RDMA_WRITE,
         ibv_wr_opcode_IBV_WR_SEND as SEND,

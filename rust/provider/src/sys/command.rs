@@ -38,6 +38,8 @@ plain! {
     bindings::ib_uverbs_ex_query_device_resp,
     bindings::ib_uverbs_alloc_pd,
     bindings::ib_uverbs_alloc_pd_resp,
+    bindings::ib_uverbs_alloc_mw,
+    bindings::ib_uverbs_alloc_mw_resp,
     bindings::ib_uverbs_reg_mr,
     bindings::ib_uverbs_reg_mr_resp,
     bindings::siw_ureq_reg_mr,

@@ -3,6 +3,7 @@
 //! Devices and contexts.
 
 use super::{
+    abi::feature,
     bindings::{
         self,
         ib_uverbs_ex_query_device_resp,
@@ -66,6 +67,8 @@ pub(super) const DRIVER_ID: u32 = bindings::rdma_driver_id_RDMA_DRIVER_SIW;
 struct Context {
     verbs: verbs_context,
     users: AtomicUsize,
+    /// What library and driver agreed on when it was opened, of [`feature`].
+    features: u32,
 }
 
 /// A use of the memory of a context, which is freed with the last one.
@@ -87,6 +90,12 @@ impl Hold {
         unsafe { &(*context).users }.fetch_add(1, Relaxed);
         // INVARIANT: It was just counted.
         Self(context)
+    }
+
+    /// The features that library and driver use in the context, of [`feature`].
+    pub(super) fn features(&self) -> u32 {
+        // SAFETY: In use by the type invariants. It is not changed any more.
+        unsafe { (*self.0).features }
     }
 
     /// Takes over the use of whoever gives up `context`.
@@ -167,23 +176,33 @@ pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
     unsafe { &(*context).users }.store(1, Relaxed);
     // SAFETY: It was just made.
     let agreed = unsafe { get_context(verbs, V::WANT) };
-    if let Err(error) = agreed {
-        // SAFETY: It was just made, and nobody else has it.
-        unsafe { close(context) };
-        return object(Err(error));
-    }
+    let features = match agreed {
+        Ok(features) => features,
+        Err(error) => {
+            // SAFETY: It was just made, and nobody else has it.
+            unsafe { close(context) };
+            return object(Err(error));
+        }
+    };
+    // SAFETY: Nobody else has it yet.
+    unsafe { (*context).features = features };
+    let ops = if features & feature::WINDOWS != 0 {
+        const { &ops::context_ops_with_windows::<V>() }
+    } else {
+        const { &ops::context_ops::<V>() }
+    };
     // SAFETY: The context is valid, and the operations are constant.
-    unsafe { private::verbs_set_ops(verbs, const { &ops::context_ops::<V>() }) };
+    unsafe { private::verbs_set_ops(verbs, ops) };
     verbs
 }
 
 /// Asks the kernel for a context, and agrees with the driver about features. One that answers what
-/// it was not asked is not a driver of ours.
+/// it was not asked is not a driver of ours. Returns the features of both.
 ///
 /// # Safety
 ///
 /// `context` is initialised.
-unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<(), Errno> {
+unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<u32, Errno> {
     let mut req = Request::<ib_uverbs_get_context, siw_ureq_alloc_ctx>::zeroed();
     let mut resp = Response::<ib_uverbs_get_context_resp, siw_uresp_alloc_ctx>::zeroed();
     req.driver.want = want;
@@ -192,7 +211,7 @@ unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<(), Errn
     // SAFETY: By the requirements of this function; request and response are as long as said.
     Errno::check(unsafe { private::ibv_cmd_get_context(context, cmd, cmd_size, ans, ans_size) })?;
     match resp.driver.pad & !want {
-        0 => Ok(()),
+        0 => Ok(resp.driver.pad),
         _ => Err(Errno::EPROTO),
     }
 }

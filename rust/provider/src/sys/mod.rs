@@ -25,6 +25,7 @@ mod srq;
 #[cfg(test)]
 mod tests;
 mod wc;
+mod window;
 mod wr;
 
 pub(crate) use self::{

@@ -21,7 +21,8 @@ use super::{
     },
     provider::Provider,
     qp,
-    srq, //
+    srq,
+    window, //
 };
 use core::ptr::null_mut;
 
@@ -72,18 +73,33 @@ const fn device_ops<V: Provider>() -> VerbsDeviceOps {
     }
 }
 
+/// The operations of a context whose driver has windows.
+pub(super) const fn context_ops_with_windows<V: Provider>() -> VerbsContextOps {
+    VerbsContextOps {
+        alloc_mw: Some(window::alloc_mw),
+        bind_mw: Some(window::bind_mw::<V>),
+        dealloc_mw: Some(window::dealloc_mw),
+        ..context_ops::<V>()
+    }
+}
+
 /// The operations of a context.
 pub(super) const fn context_ops<V: Provider>() -> VerbsContextOps {
     VerbsContextOps {
-        advise_mr_to_alloc_parent_domain: [None; 5],
+        advise_mr_to_alloc_dm: [None; 2],
+        alloc_mw: None,
+        alloc_null_mr_to_alloc_parent_domain: [None; 2],
         alloc_pd: Some(memory::alloc_pd),
-        alloc_td_to_create_counters: [None; 9],
+        alloc_td_to_attach_mcast: [None; 4],
+        bind_mw: None,
+        close_xrcd_to_create_counters: [None; 4],
         create_cq: Some(cq::create_cq::<V>),
         create_cq_ex_to_create_flow_action_esp: [None; 3],
         create_qp: Some(qp::create_qp::<V>),
         create_qp_ex_to_create_rwq_ind_table: [None; 2],
         create_srq: Some(srq::create_srq::<V>),
-        create_srq_ex_to_dealloc_mw: [None; 3],
+        create_srq_ex_to_create_wq: [None; 2],
+        dealloc_mw: None,
         dealloc_pd: Some(memory::dealloc_pd),
         dealloc_td: [None; 1],
         dereg_mr: Some(memory::dereg_mr),

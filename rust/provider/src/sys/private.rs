@@ -15,6 +15,8 @@ use super::bindings::{
     ibv_device,
     ibv_device_attr_ex,
     ibv_mr,
+    ibv_mw,
+    ibv_mw_bind,
     ibv_pd,
     ibv_port_attr,
     ibv_qp,
@@ -114,9 +116,14 @@ pub(super) type Unused = Option<unsafe extern "C" fn()>;
 /// `struct verbs_context_ops`: the operations in the order of their names.
 #[repr(C)]
 pub(super) struct VerbsContextOps {
-    pub(super) advise_mr_to_alloc_parent_domain: [Unused; 5],
+    pub(super) advise_mr_to_alloc_dm: [Unused; 2],
+    pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, kind: u32) -> *mut ibv_mw>,
+    pub(super) alloc_null_mr_to_alloc_parent_domain: [Unused; 2],
     pub(super) alloc_pd: Option<unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd>,
-    pub(super) alloc_td_to_create_counters: [Unused; 9],
+    pub(super) alloc_td_to_attach_mcast: [Unused; 4],
+    pub(super) bind_mw:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
+    pub(super) close_xrcd_to_create_counters: [Unused; 4],
     pub(super) create_cq: Option<
         unsafe extern "C" fn(*mut ibv_context, c_int, *mut ibv_comp_channel, c_int) -> *mut ibv_cq,
     >,
@@ -126,7 +133,8 @@ pub(super) struct VerbsContextOps {
     pub(super) create_qp_ex_to_create_rwq_ind_table: [Unused; 2],
     pub(super) create_srq:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq>,
-    pub(super) create_srq_ex_to_dealloc_mw: [Unused; 3],
+    pub(super) create_srq_ex_to_create_wq: [Unused; 2],
+    pub(super) dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
     pub(super) dealloc_pd: Option<unsafe extern "C" fn(*mut ibv_pd) -> c_int>,
     pub(super) dealloc_td: [Unused; 1],
     pub(super) dereg_mr: Option<unsafe extern "C" fn(*mut VerbsMr) -> c_int>,
@@ -187,10 +195,13 @@ const _: () = {
     assert!(size_of::<VerbsMr>() == 56 && offset_of!(VerbsMr, mr_type) == 48);
     assert!(size_of::<VerbsQp>() == 376 && offset_of!(VerbsQp, comp_mask) == 360);
     assert!(size_of::<VerbsContextOps>() == 76 * 8);
+    assert!(offset_of!(VerbsContextOps, alloc_mw) == 2 * 8);
     assert!(offset_of!(VerbsContextOps, alloc_pd) == 5 * 8);
+    assert!(offset_of!(VerbsContextOps, bind_mw) == 10 * 8);
     assert!(offset_of!(VerbsContextOps, create_cq) == 15 * 8);
     assert!(offset_of!(VerbsContextOps, create_qp) == 19 * 8);
     assert!(offset_of!(VerbsContextOps, create_srq) == 22 * 8);
+    assert!(offset_of!(VerbsContextOps, dealloc_mw) == 25 * 8);
     assert!(offset_of!(VerbsContextOps, dealloc_pd) == 26 * 8);
     assert!(offset_of!(VerbsContextOps, dereg_mr) == 28 * 8);
     assert!(offset_of!(VerbsContextOps, destroy_cq) == 31 * 8);
@@ -260,6 +271,16 @@ unsafe extern "C" {
         resp_size: usize,
     ) -> c_int;
     pub(super) fn ibv_cmd_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    pub(super) fn ibv_cmd_alloc_mw(
+        pd: *mut ibv_pd,
+        kind: u32,
+        mw: *mut ibv_mw,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_dealloc_mw(mw: *mut ibv_mw) -> c_int;
     pub(super) fn ibv_cmd_reg_mr(
         pd: *mut ibv_pd,
         addr: *mut c_void,

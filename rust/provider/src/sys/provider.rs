@@ -29,6 +29,8 @@ pub(crate) struct NewQp {
     pub(crate) max_recv_sge: u32,
     /// Whether all send work requests complete.
     pub(crate) sig_all: bool,
+    /// The features that library and driver use, of [`feature`](super::abi::feature).
+    pub(crate) features: u32,
 }
 
 /// A shared receive queue that the kernel has made.

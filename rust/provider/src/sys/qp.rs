@@ -78,6 +78,8 @@ pub(super) unsafe extern "C" fn create_qp<V: Provider>(
         let context = unsafe { (*pd).context };
         // SAFETY: Its context is valid.
         let fd = unsafe { (*context).cmd_fd };
+        // SAFETY: It is one that was opened.
+        let hold = unsafe { Hold::new(context) };
         let answer = resp.driver;
         let new = NewQp {
             sends: Offer {
@@ -99,10 +101,10 @@ pub(super) unsafe extern "C" fn create_qp<V: Provider>(
             max_send_sge: attr.cap.max_send_sge,
             max_recv_sge: attr.cap.max_recv_sge,
             sig_all: attr.sq_sig_all != 0,
+            features: hold.features(),
         };
         match V::create_qp(new) {
-            // SAFETY: The context is valid.
-            Ok(payload) => Ok(qp.finish((payload, unsafe { Hold::new(context) })).cast()),
+            Ok(payload) => Ok(qp.finish((payload, hold)).cast()),
             Err(error) => {
                 // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
                 // the context.

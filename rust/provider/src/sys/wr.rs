@@ -139,6 +139,21 @@ impl<'a> RecvWr<'a> {
     }
 }
 
+/// The bind of a window.
+#[derive(Clone, Copy)]
+pub(crate) struct Bind {
+    /// The key that the window gets.
+    pub(crate) rkey: u32,
+    /// The key of the region; 0 if the window is to be unbound.
+    pub(crate) region: u32,
+    /// The address of the first byte.
+    pub(crate) addr: u64,
+    /// The number of bytes; 0: unbind.
+    pub(crate) length: u64,
+    /// The rights of the window: flags of `enum ibv_access_flags`.
+    pub(crate) access: u32,
+}
+
 /// A send work request: `struct ibv_send_wr`.
 pub(crate) struct SendWr<'a>(&'a ibv_send_wr);
 
@@ -175,6 +190,28 @@ impl<'a> SendWr<'a> {
     pub(crate) fn invalidate_rkey(&self) -> u32 {
         // SAFETY: Any bytes are valid for this number. A program sets it for this operation.
         unsafe { self.0.__bindgen_anon_1.invalidate_rkey }
+    }
+
+    /// What a bind asks for. `EINVAL` if it names no window, or no region but some of its memory.
+    pub(crate) fn bind(&self) -> Result<Bind, Errno> {
+        // SAFETY: Any bytes are valid for these numbers and addresses. A program sets them for this
+        // operation.
+        let wr = unsafe { self.0.__bindgen_anon_2.bind_mw };
+        let info = wr.bind_info;
+        let region = if info.length == 0 {
+            0
+        } else {
+            // SAFETY: By the contract of `ibv_post_send` the region is valid, or null.
+            let mr = unsafe { info.mr.as_ref() };
+            mr.ok_or(Errno::EINVAL)?.lkey
+        };
+        Ok(Bind {
+            rkey: wr.rkey,
+            region,
+            addr: info.addr,
+            length: info.length,
+            access: info.mw_access_flags,
+        })
     }
 
     /// Copies the payload to the beginning of `to`, and returns its length. `EINVAL` if it is

@@ -14,6 +14,7 @@ use crate::{
         Sends, //
     },
     sys::{
+        abi::feature,
         Doorbell,
         Errno,
         NewQp,
@@ -64,6 +65,8 @@ pub(crate) struct Qp {
     doorbell: Doorbell,
     max_sge: u32,
     sig_all: bool,
+    /// The driver has windows.
+    windows: bool,
     /// `None` if the queue pair uses a shared one, or cannot receive.
     recvs: Option<RecvQueue>,
 }
@@ -79,7 +82,7 @@ impl Provider for Siw {
     type Qp = Qp;
     type Srq = Srq;
 
-    const WANT: u32 = 0;
+    const WANT: u32 = feature::WINDOWS;
 
     fn create_cq(queue: &Offer) -> Result<Cq, Errno> {
         Ok(Cq {
@@ -114,6 +117,7 @@ impl Provider for Siw {
             doorbell: new.doorbell,
             max_sge: new.max_send_sge,
             sig_all: new.sig_all,
+            windows: new.features & feature::WINDOWS != 0,
             recvs,
         })
     }

@@ -75,6 +75,10 @@ impl Qp {
 
     fn push(&self, queue: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
         let (op, remote) = match wr.opcode() {
+            wr_opcode::BIND_MW if self.windows => return self.push_bind(queue, wr),
+            wr_opcode::LOCAL_INV if self.windows => {
+                return self.push_local(queue, wr, op::INVAL_STAG, (0, wr.invalidate_rkey()), &[]);
+            }
             wr_opcode::SEND => (op::SEND, (0, 0)),
             wr_opcode::SEND_WITH_INV => (op::SEND_REMOTE_INV, (0, wr.invalidate_rkey())),
             wr_opcode::RDMA_WRITE => (op::WRITE, wr.remote()),
@@ -102,6 +106,42 @@ impl Qp {
             flags: element_flags(flags, self.sig_all),
             remote,
             payload,
+        })
+    }
+}
+
+impl Qp {
+    /// Pushes the bind of a window. The one element of its list is the part of the region, with the
+    /// access flags in place of a length.
+    fn push_bind(&self, queue: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
+        let bind = wr.bind()?;
+        let part = Sge {
+            addr: bind.addr,
+            length: bind.access,
+            lkey: bind.region,
+        };
+        let remote = (bind.length, bind.rkey);
+        self.push_local(queue, wr, op::BIND_MW, remote, &[part])
+    }
+
+    /// Pushes a work request that sends nothing.
+    fn push_local(
+        &self,
+        queue: &mut Sends,
+        wr: &SendWr<'_>,
+        op: u8,
+        remote: (u64, u32),
+        list: &[Sge],
+    ) -> Result<(), Errno> {
+        if wr.flags() & !(send_flags::FENCE | send_flags::SIGNALED) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        queue.push(&Wqe {
+            id: wr.id(),
+            op,
+            flags: element_flags(wr.flags(), self.sig_all),
+            remote,
+            payload: Payload::List(list),
         })
     }
 }

@@ -35,6 +35,8 @@ fn opcode(op: u8) -> Option<u32> {
         op::READ | op::READ_LOCAL_INV => Some(wc_opcode::RDMA_READ),
         op::SEND | op::SEND_REMOTE_INV => Some(wc_opcode::SEND),
         op::RECEIVE => Some(wc_opcode::RECV),
+        op::BIND_MW => Some(wc_opcode::BIND_MW),
+        op::INVAL_STAG => Some(wc_opcode::LOCAL_INV),
         _ => None,
     }
 }
@@ -50,6 +52,7 @@ fn verbs_status(code: u16) -> u32 {
         status::LOC_ACCESS_ERR => wc_status::LOC_ACCESS_ERR,
         status::REM_ACCESS_ERR => wc_status::REM_ACCESS_ERR,
         status::REM_INV_REQ_ERR => wc_status::REM_INV_REQ_ERR,
+        status::MW_BIND_ERR => wc_status::MW_BIND_ERR,
         _ => wc_status::GENERAL_ERR,
     }
 }

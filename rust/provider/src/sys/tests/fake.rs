@@ -15,9 +15,15 @@ use crate::{
     },
 };
 use core::{
-    cell::RefCell,
+    cell::{
+        Cell,
+        RefCell, //
+    },
     ffi::c_int,
-    ptr::null_mut,
+    ptr::{
+        null,
+        null_mut, //
+    },
     sync::atomic::{
         AtomicPtr,
         Ordering::Relaxed, //
@@ -65,6 +71,8 @@ pub(super) const GOOD: Kernel = Kernel {
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = const { RefCell::new(GOOD) };
+    /// The table of the context that was opened last.
+    static CONTEXT_OPS: Cell<*const VerbsContextOps> = const { Cell::new(null()) };
 }
 
 pub(super) fn kernel<T>(f: impl FnOnce(&mut Kernel) -> T) -> T {
@@ -72,7 +80,6 @@ pub(super) fn kernel<T>(f: impl FnOnce(&mut Kernel) -> T) -> T {
 }
 
 pub(super) static DEVICE_OPS: AtomicPtr<VerbsDeviceOps> = AtomicPtr::new(null_mut());
-static CONTEXT_OPS: AtomicPtr<VerbsContextOps> = AtomicPtr::new(null_mut());
 
 unsafe extern "C" {
     fn calloc(number: usize, size: usize) -> Private;
@@ -85,7 +92,7 @@ extern "C" fn verbs_register_driver_34(ops: *const VerbsDeviceOps) {
 
 #[no_mangle]
 extern "C" fn verbs_set_ops(_context: *mut verbs_context, ops: *const VerbsContextOps) {
-    CONTEXT_OPS.store(ops.cast_mut(), Relaxed);
+    CONTEXT_OPS.set(ops);
 }
 
 #[no_mangle]
@@ -235,7 +242,7 @@ macro_rules! plain_calls {
 
 plain_calls! {
     ibv_cmd_query_device_any ibv_cmd_query_port ibv_cmd_alloc_pd ibv_cmd_dealloc_pd ibv_cmd_reg_mr
-    ibv_cmd_dereg_mr ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
+    ibv_cmd_dereg_mr ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
 }
 
 /// A program that has opened the device.
@@ -266,7 +273,7 @@ impl Program {
             context,
             pd: ibv_pd { context, handle: 0 },
             // SAFETY: The library has set a constant table.
-            ops: unsafe { &*CONTEXT_OPS.load(Relaxed) },
+            ops: unsafe { &*CONTEXT_OPS.get() },
         })
     }
 

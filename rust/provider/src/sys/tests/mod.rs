@@ -6,6 +6,7 @@ mod fake;
 
 use self::fake::*;
 use super::{
+    abi::feature,
     bindings::*,
     private::*,
     *, //
@@ -57,7 +58,7 @@ fn the_library_registers_for_siw() {
 fn features_that_nobody_asked_for_are_refused() {
     let program = Program::open(GOOD);
     assert!(program.is_some());
-    assert_eq!(kernel(|kernel| kernel.wanted), Some(0));
+    assert_eq!(kernel(|kernel| kernel.wanted), Some(feature::WINDOWS));
     drop(program);
     assert_eq!(kernel(|kernel| kernel.closed), 1);
     let features = 1 << 31;
@@ -130,7 +131,7 @@ fn garbage_in_a_completion_queue_is_an_error() {
             get += 1;
             // SAFETY: The queue and the room are valid.
             assert_eq!(unsafe { poll(cq, 2, wc.as_mut_ptr()) }, 1);
-            let known = matches!(op, 0..=3 | 5 | 8);
+            let known = matches!(op, 0..=3 | 5 | 8 | 10 | 12);
             assert!(wc[0].status <= ibv_wc_status_IBV_WC_GENERAL_ERR);
             assert_eq!(wc[0].status == 0, known && status == 0, "{op} {status}");
             assert_eq!((wc[0].byte_len, wc[0].wc_flags), (77, 0));
@@ -204,6 +205,81 @@ fn each_operation_has_its_key() {
     assert_eq!(element(&driver, 2), (0x0000_2222_0000_0005, 0x3333));
     assert_eq!(element(&driver, 3), (0x0000_2222_0100_0011, 0x3333));
     assert_eq!(program.rings(), 1);
+}
+
+#[test]
+fn windows_need_a_driver_that_has_them() {
+    let (bind, invalidate) = (ibv_wr_opcode_IBV_WR_BIND_MW, ibv_wr_opcode_IBV_WR_LOCAL_INV);
+    let mut program = Program::open(GOOD).unwrap();
+    assert!(program.ops.alloc_mw.is_none() && program.ops.bind_mw.is_none());
+    let qp = program.qp(null_mut());
+    for opcode in [bind, invalidate] {
+        let error = program.post_send(qp, &mut [send(opcode, 0, &mut [])]);
+        assert_eq!(error, Err((EINVAL as c_int, 0)), "{opcode}");
+    }
+    drop(program);
+
+    let features = feature::WINDOWS;
+    let mut program = Program::open(Kernel { features, ..GOOD }).unwrap();
+    assert!(program.ops.alloc_mw.is_some() && program.ops.dealloc_mw.is_some());
+    let (qp, driver) = (program.qp(null_mut()), program.queue(SQ_KEY));
+    let mut mr = ibv_mr {
+        lkey: 0x4444,
+        ..Default::default()
+    };
+    let mut mw = ibv_mw {
+        rkey: 0x5500_02ff,
+        type_: ibv_mw_type_IBV_MW_TYPE_1,
+        ..Default::default()
+    };
+    let bind_info = ibv_mw_bind_info {
+        mr: &mut mr,
+        addr: 0x7777,
+        length: 0x8_0000_0000,
+        mw_access_flags: 6,
+    };
+    let mut two = send(bind, ibv_send_flags_IBV_SEND_SIGNALED, &mut []);
+    two.__bindgen_anon_2.bind_mw.mw = &mut mw;
+    two.__bindgen_anon_2.bind_mw.rkey = 0x6666;
+    two.__bindgen_anon_2.bind_mw.bind_info = bind_info;
+    let fence = ibv_send_flags_IBV_SEND_FENCE;
+    let mut list = [two, send(invalidate, fence, &mut [])];
+    assert_eq!(program.post_send(qp, &mut list), Ok(()));
+    assert_eq!(element(&driver, 0), (0x0000_6666_0c01_0005, 0x8_0000_0000));
+    assert_eq!(driver[3].load(Relaxed), 0x7777);
+    assert_eq!(driver[4].load(Relaxed), 0x0000_4444_0000_0006);
+    assert_eq!(element(&driver, 1), (0x0000_1111_0a00_0011, 0));
+
+    // A window of type 1 has its next key as soon as the bind is posted.
+    let mut one = ibv_mw_bind {
+        wr_id: 9,
+        send_flags: 0,
+        bind_info: ibv_mw_bind_info {
+            mr: null_mut(),
+            length: 0,
+            ..bind_info
+        },
+    };
+    // SAFETY: All three are valid.
+    let mut ask = |mw: &mut ibv_mw| unsafe { program.ops.bind_mw.unwrap()(qp, mw, &mut one) };
+    assert_eq!(ask(&mut mw), 0);
+    assert_eq!(mw.rkey, 0x5500_0200);
+    assert_eq!(element(&driver, 2), (0x5500_0200_0c01_0001, 0));
+    mw.type_ = ibv_mw_type_IBV_MW_TYPE_2;
+    assert_eq!(ask(&mut mw), EINVAL as c_int);
+    assert_eq!(mw.rkey, 0x5500_0200);
+
+    // A region is needed for what has a length.
+    two.__bindgen_anon_2.bind_mw.bind_info.mr = null_mut();
+    let error = program.post_send(qp, &mut [two]);
+    assert_eq!(error, Err((EINVAL as c_int, 0)));
+    for flag in [
+        ibv_send_flags_IBV_SEND_INLINE,
+        ibv_send_flags_IBV_SEND_SOLICITED,
+    ] {
+        let error = program.post_send(qp, &mut [send(invalidate, flag, &mut [])]);
+        assert_eq!(error, Err((EINVAL as c_int, 0)));
+    }
 }
 
 #[test]
