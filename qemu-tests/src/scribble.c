@@ -39,6 +39,8 @@
 #define PAGE 4096ul
 #define ARENA (64 * PAGE)
 #define MAX_RINGS 16
+/* An addition of the driver, see include/siw_uapi.h. */
+#define SIW_OP_BIND_MW SIW_NUM_OPCODES
 /* Contents of memory that may not be read, and of memory that may not be written. */
 #define SECRET 0x5ec7e75ec7e75ec7ull
 #define SEALED 0x5ea1ed5ea1ed5ea1ull
@@ -109,6 +111,7 @@ struct end {
 	struct ibv_cq *cq[2];
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
+	struct ibv_mw *mw[2];
 	char *arena;
 	int fd;
 	uint32_t qp_handle;
@@ -218,7 +221,10 @@ static void furnish(struct rng *r, int which, struct rdma_cm_id *id)
 	e->qp_handle = id->qp->handle;
 	must((e->arena = raw_map(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED);
 	must(!(e->mr = ibv_reg_mr(e->pd, e->arena, ARENA, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				  IBV_ACCESS_REMOTE_READ)));
+				  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND)));
+	/* The stock provider library has none. */
+	e->mw[0] = ibv_alloc_mw(e->pd, IBV_MW_TYPE_1);
+	e->mw[1] = ibv_alloc_mw(e->pd, IBV_MW_TYPE_2);
 }
 
 static uint64_t *fill(uint64_t value)
@@ -414,7 +420,14 @@ static bool harmful(struct rng *r)
 
 static uint32_t some_key(struct rng *r)
 {
-	switch (below(r, 8)) {
+	struct ibv_mw *mw = life.end[below(r, 2)].mw[below(r, 2)];
+
+	switch (below(r, 10)) {
+	case 8:
+	case 9:
+		if (mw)
+			return (mw->rkey & ~0xffu) | below(r, 3);
+		/* fall through */
 	case 0: return life.foreign->lkey;
 	case 1: return life.sealed->lkey;
 	case 2: return next(r);
@@ -447,6 +460,16 @@ static uint32_t some_length(struct rng *r)
 	}
 }
 
+/* The bind or the invalidation of a window, with memory that may be bound or not. */
+static void scribble_window(struct rng *r, struct siw_sqe *sqe)
+{
+	sqe->opcode = below(r, 2) ? SIW_OP_BIND_MW : SIW_OP_INVAL_STAG;
+	sqe->num_sge = 1;
+	sqe->rkey = some_key(r);
+	sqe->raddr = some_length(r);
+	sqe->sge[0] = (struct siw_sge){ .laddr = some_addr(r), .length = next(r) & 0x2000003f, .lkey = some_key(r) };
+}
+
 static void scribble_wqe(struct rng *r, struct ring *ring, char *at)
 {
 	int which = ring >= &life.ring[MAX_RINGS / 2];
@@ -455,7 +478,11 @@ static void scribble_wqe(struct rng *r, struct ring *ring, char *at)
 	struct siw_sge *sge = &sqe->sge[below(r, 6)];
 	bool harm = harmful(r);
 
-	switch (below(r, 10)) {
+	switch (below(r, 11)) {
+	case 10:
+		if (ring->kind == SQ && harm)
+			scribble_window(r, sqe);
+		break;
 	case 0:
 		if (ring->kind == SQ || harm)
 			sqe->opcode = harm ? next(r) : (uint8_t[]){ SIW_OP_SEND, SIW_OP_WRITE }[below(r, 2)];
@@ -844,6 +871,9 @@ static void live(struct rng *r)
 	for (int i = 0; i < 2; i++) {
 		struct end *e = &life.end[i];
 
+		for (int j = 0; j < 2; j++)
+			if (e->mw[j])
+				must(ibv_dealloc_mw(e->mw[j]));
 		must(ibv_dereg_mr(e->mr));
 		must(ibv_destroy_comp_channel(e->channel));
 		must(ibv_dealloc_pd(e->pd));

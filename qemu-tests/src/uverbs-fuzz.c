@@ -55,7 +55,7 @@ static double deadline;
 
 /* ---- shared by the threads ---- */
 
-enum kind { PD, MR, CHANNEL, CQ, QP, SRQ, ID, KINDS };
+enum kind { PD, MR, MW, CHANNEL, CQ, QP, SRQ, ID, KINDS };
 
 /* An object. Any thread may change it, or use it after its end. */
 struct object {
@@ -329,6 +329,16 @@ static void reg_mr(void)
 					  .size = req.cmd.length });
 }
 
+static void alloc_mw(void)
+{
+	struct ib_uverbs_alloc_mw_resp resp;
+	COMMAND(alloc_mw, .response = (uintptr_t)response(&resp), .pd_handle = some(PD)->handle,
+		.mw_type = one_in(20) ? next(&rng) : 1 + rnd(2));
+
+	if (ISSUE(IB_USER_VERBS_CMD_ALLOC_MW, resp))
+		made(MW, (struct object){ .handle = resp.mw_handle, .num = resp.rkey });
+}
+
 static void rereg_mr(void)
 {
 	struct ib_uverbs_rereg_mr_resp resp;
@@ -507,10 +517,11 @@ static void destroy(void)
 		bool answers; /* the handle comes after a response */
 	} ways[] = {
 		{ PD, IB_USER_VERBS_CMD_DEALLOC_PD, false }, { MR, IB_USER_VERBS_CMD_DEREG_MR, false },
+		{ MW, IB_USER_VERBS_CMD_DEALLOC_MW, false },
 		{ CQ, IB_USER_VERBS_CMD_DESTROY_CQ, true }, { QP, IB_USER_VERBS_CMD_DESTROY_QP, true },
 		{ SRQ, IB_USER_VERBS_CMD_DESTROY_SRQ, true },
 	};
-	int way = rnd(5);
+	int way = rnd(6);
 	struct object *o = some(ways[way].kind);
 	struct ib_uverbs_destroy_cq_resp resp;
 
@@ -662,16 +673,17 @@ static void ioctl_destroy(void)
 		int object, method;
 	} ways[] = {
 		{ PD, UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY }, { MR, UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY },
+		{ MW, UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY },
 		{ CQ, UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY }, { QP, UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY },
 		{ SRQ, UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY },
 	};
 	struct ib_uverbs_destroy_qp_resp resp;
-	int way = rnd(5);
+	int way = rnd(6);
 	struct object *o = some(ways[way].kind);
 	struct attrs a = { 0 };
 
 	add(&a, 0, o->handle, 0);
-	if (way > 1)
+	if (way > 2)
 		add(&a, 1, (uintptr_t)response(&resp), 4);
 	if (issue(&a, ways[way].object, ways[way].method))
 		o->there = false;
@@ -1106,7 +1118,7 @@ static void files(void)
 }
 
 static void (*const actions[])(void) = {
-	alloc_pd, reg_mr, reg_mr, reg_mr, rereg_mr, create_channel, read_channel, create_cq, create_cq, create_srq, create_qp,
+	alloc_pd, reg_mr, reg_mr, reg_mr, alloc_mw, alloc_mw, rereg_mr, create_channel, read_channel, create_cq, create_cq, create_srq, create_qp,
 	create_qp, create_qp, create_qp, modify_qp, query, modify_srq, cq_commands, post_command, destroy, destroy, nonsense,
 	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_destroy, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
 	poll_ring, cm_create, cm_create, cm_step, cm_step, cm_step, cm_step, cm_step, cm_step, cm_event, cm_event, cm_event, cm_event, cm_nonsense,
@@ -1225,8 +1237,8 @@ int main(int argc, char **argv)
 	printf("exercised %lu connection commands\n", tally->cm);
 	printf("%lu killed, %lu children; %lu of %lu commands, %lu of %lu ioctls, %lu of %lu of connections taken\n", tally->killed,
 	       tally->children, tally->taken, tally->commands, tally->ioctls_taken, tally->ioctls, tally->cm_taken, tally->cm);
-	printf("%lu PDs, %lu MRs, %lu channels, %lu CQs, %lu QPs, %lu SRQs, %lu identifiers, %lu connections\n", tally->made[PD],
-	       tally->made[MR], tally->made[CHANNEL], tally->made[CQ], tally->made[QP], tally->made[SRQ], tally->made[ID],
+	printf("%lu PDs, %lu MRs, %lu MWs, %lu channels, %lu CQs, %lu QPs, %lu SRQs, %lu identifiers, %lu connections\n", tally->made[PD],
+	       tally->made[MR], tally->made[MW], tally->made[CHANNEL], tally->made[CQ], tally->made[QP], tally->made[SRQ], tally->made[ID],
 	       tally->established);
 	printf("%lu rings mapped, %lu requests posted\n", tally->mapped, tally->posted);
 	return 0;
