@@ -238,6 +238,44 @@ class Mr:
             raise AssertionError(f"a byte was placed at offset {at}")
 
 
+class Window:
+    """A memory window of type 1 or 2, with the key that it has got last."""
+
+    def __init__(self, target, kind, pd):
+        self.target, self.kind = target, kind
+        self.mw = check(verbs.alloc_mw_t(target.ops[verbs.ALLOC_MW])(pd, kind))
+        self.rkey = self.mw.contents.rkey
+        target.closers.append(self.dealloc)
+
+    def dealloc(self):
+        if self.mw:
+            mw, self.mw = self.mw, None
+            check(verbs.dealloc_mw_t(self.target.ops[verbs.DEALLOC_MW])(mw))
+
+    def post(self, id_, mr, offset=0, length=0, access=verbs.REMOTE_WRITE, wr_id=0, flags=SIGNALED, addr=None, key=1):
+        """Posts a bind to a part of a region; the key of type 2 grows by `key`."""
+        info = verbs.BindInfo(cast(mr.mr, ctypes.c_void_p) if mr else None,
+                              (mr.addr + offset if mr else 0) if addr is None else addr, length, access)
+        qp = cast(id_.qp, ctypes.c_void_p)
+        if self.kind == 1:
+            bind = verbs.MwBind(wr_id, flags, info)
+            check(verbs.bind_mw_t(self.target.ops[verbs.BIND_MW])(qp, self.mw, byref(bind)))
+            self.rkey = self.mw.contents.rkey
+            return
+        self.rkey = self.rkey & ~0xff | (self.rkey + key) & 0xff
+        wr = verbs.SendWr(wr_id, None, None, 0, verbs.WR_BIND_MW, flags)
+        wr.bind_mw = verbs._BindMw(cast(self.mw, ctypes.c_void_p), self.rkey, info)
+        bad = ctypes.c_void_p()
+        check(id_._post_send(qp, byref(wr), byref(bad)))
+
+    def bind(self, conn, mr, *args, **more):
+        """Binds, and awaits that."""
+        self.post(conn.id, mr, *args, wr_id=0xb17d, **more)
+        wc = conn.wc(wr_id=0xb17d)
+        assert wc.opcode == verbs.WC_BIND_MW, wc
+        return self
+
+
 class CmEvent:
     def __init__(self, event):
         struct_ = event.contents
@@ -505,6 +543,9 @@ class Target:
 
     def mr(self, size=4096, access=ALL, pd=None, fill=0):
         return Mr(self, size, access, pd or self.pd, fill)
+
+    def window(self, kind, pd=None):
+        return Window(self, kind, pd or self.pd)
 
     def _make_id(self):
         pointer = ctypes.POINTER(verbs.CmIdStruct)()

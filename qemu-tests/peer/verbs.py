@@ -12,15 +12,15 @@ ibv = ctypes.CDLL("libibverbs.so.1", use_errno=True)
 rdma = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 
 # enum ibv_access_flags
-LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, MW_BIND, ZERO_BASED = 1, 2, 4, 16, 32
 # our own, in the range that other drivers ignore
 ONE_TOUCH = 1 << 29
 # enum ibv_wr_opcode
-WR_WRITE, WR_SEND, WR_READ, WR_SEND_INV = 0, 2, 4, 9
+WR_WRITE, WR_SEND, WR_READ, WR_LOCAL_INV, WR_BIND_MW, WR_SEND_INV = 0, 2, 4, 7, 8, 9
 # enum ibv_send_flags
 FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 # enum ibv_wc_opcode
-WC_SEND, WC_WRITE, WC_READ, WC_RECV = 0, 1, 2, 128
+WC_SEND, WC_WRITE, WC_READ, WC_BIND_MW, WC_LOCAL_INV, WC_RECV = 0, 1, 2, 5, 6, 128
 # enum ibv_qp_state
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 # masks of ibv_modify_qp
@@ -42,6 +42,18 @@ class Sge(Structure):
     _fields_ = [("addr", c_uint64), ("length", c_uint32), ("lkey", c_uint32)]
 
 
+class BindInfo(Structure):
+    _fields_ = [("mr", c_void_p), ("addr", c_uint64), ("length", c_uint64), ("access", c_uint)]
+
+
+class MwBind(Structure):
+    _fields_ = [("wr_id", c_uint64), ("send_flags", c_uint), ("info", BindInfo)]
+
+
+class _BindMw(Structure):
+    _fields_ = [("mw", c_void_p), ("rkey", c_uint32), ("info", BindInfo)]
+
+
 class RecvWr(Structure):
     _fields_ = [("wr_id", c_uint64), ("next", c_void_p), ("sg_list", POINTER(Sge)), ("num_sge", c_int)]
 
@@ -61,7 +73,7 @@ class _Wr(Union):
 class SendWr(Structure):
     _fields_ = [("wr_id", c_uint64), ("next", c_void_p), ("sg_list", POINTER(Sge)), ("num_sge", c_int),
                 ("opcode", c_uint32), ("send_flags", c_uint), ("invalidate_rkey", c_uint32), ("wr", _Wr),
-                ("tail", c_uint64 * 8)]
+                ("qp_type", c_uint64), ("bind_mw", _BindMw), ("tail", c_uint64 * 8)]
 
 
 class Wc(Structure):
@@ -129,6 +141,10 @@ class MrStruct(Structure):
                 ("handle", c_uint32), ("lkey", c_uint32), ("rkey", c_uint32)]
 
 
+class MwStruct(Structure):
+    _fields_ = [("context", c_void_p), ("pd", c_void_p), ("rkey", c_uint32), ("handle", c_uint32), ("kind", c_uint32)]
+
+
 class QpStruct(Structure):
     _fields_ = [("context", POINTER(Context)), ("qp_context", c_void_p), ("pd", c_void_p), ("send_cq", c_void_p),
                 ("recv_cq", c_void_p), ("srq", c_void_p), ("handle", c_uint32), ("qp_num", c_uint32)]
@@ -155,11 +171,15 @@ class CmEventStruct(Structure):
 
 
 # Slots of struct ibv_context_ops.
+ALLOC_MW, BIND_MW, DEALLOC_MW = 7, 8, 9
 POLL_CQ, REQ_NOTIFY_CQ, POST_SRQ_RECV, POST_SEND, POST_RECV = 11, 12, 20, 25, 26
 
 poll_cq_t = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(Wc))
 req_notify_t = CFUNCTYPE(c_int, c_void_p, c_int)
 post_send_t = CFUNCTYPE(c_int, c_void_p, POINTER(SendWr), POINTER(c_void_p))
+alloc_mw_t = CFUNCTYPE(POINTER(MwStruct), c_void_p, c_uint32, use_errno=True)
+bind_mw_t = CFUNCTYPE(c_int, c_void_p, POINTER(MwStruct), POINTER(MwBind))
+dealloc_mw_t = CFUNCTYPE(c_int, POINTER(MwStruct))
 post_recv_t = CFUNCTYPE(c_int, c_void_p, POINTER(RecvWr), POINTER(c_void_p))
 
 
