@@ -114,8 +114,8 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
 /// Binds to the local address of an identifier.
 ///
 /// If the program has chosen no port, the core has taken one that is free among those of rdma_cm.
-/// Any TCP connection of the host may use that one: then the connection gets another port. A port
-/// outside the range that the core takes from is the program's choice.
+/// Any TCP connection of the host may use that one: then the connection gets another port. One
+/// outside the range that the core takes from is the program's choice, and is not replaced.
 fn bind(sock: &Socket, local: &SockAddr) -> Result {
     match sock.bind(local) {
         Err(e) if e == errno::eaddrinuse() && sock.is_ephemeral(local.port()) => {

@@ -49,11 +49,14 @@ impl Irrq {
         })
     }
 
-    /// Enters a request. More than IRD, the depth agreed at connection set-up, are an error of the
-    /// peer.
-    pub(super) fn push(&mut self, request: Request) -> Result<()> {
-        self.credits.accept()?;
-        self.ring.push(request).map_err(|_| Error::NoReadSlot)?;
+    /// Enters a request, or gives it back. More than IRD, the depth agreed at connection set-up,
+    /// are an error of the peer.
+    pub(super) fn push(&mut self, request: Request) -> Result<(), (Error, Request)> {
+        if let Err(error) = self.credits.accept() {
+            return Err((error, request));
+        }
+        let pushed = self.ring.push(request);
+        pushed.map_err(|request| (Error::NoReadSlot, request))?;
         Ok(())
     }
 

@@ -261,9 +261,11 @@ impl Stream {
     /// Enters a Read Request of the peer. The caller wakes the transmitter afterwards.
     pub(super) fn add_request(&self, request: Request) -> iwarp::error::Result<()> {
         let mut irrq = self.irrq.lock();
-        irrq.push(request)?;
+        let pushed = irrq.push(request);
         self.requests.write_once(irrq.len());
-        Ok(())
+        drop(irrq);
+        // A refused request is dropped outside of the lock: it may end the life of its memory.
+        pushed.map_err(|(error, _)| error)
     }
 
     /// Whether there are Read Requests to answer.

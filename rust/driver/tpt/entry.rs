@@ -110,8 +110,10 @@ pub(crate) struct Entry {
     /// The message that a one-touch entry admits has been admitted. Set inside of the gate, reset
     /// by a registration.
     pub(super) touched: Atomic<bool>,
-    /// Windows bound to this region. Counted up inside of the gate.
+    /// Windows bound to this region, for those who want to know.
     pub(super) windows: Atomic<u32>,
+    /// The owner has given the entry up: it is not bound, and nothing is bound to it, any more.
+    dead: Atomic<bool>,
     /// The pages that `map_mr_sg` collects for the next REG_MR.
     #[pin]
     pub(super) shadow: Shadow,
@@ -132,6 +134,7 @@ impl Entry {
             gate <- InUse::new(open, state),
             touched: Atomic::new(false),
             windows: Atomic::new(0),
+            dead: Atomic::new(false),
             shadow <- Shadow::new(shadow),
         }? Error))
     }
@@ -281,18 +284,27 @@ impl Entry {
         })
     }
 
-    /// Deregisters a region, or unbinds a window: waits for users of the memory, and releases it.
-    /// Fails if windows are bound to it. Process context.
-    pub(super) fn retire(&self) -> Result<(), AccessError> {
+    /// Deregisters a region, or unbinds a window for good: waits for users of the memory, and
+    /// releases it. Process context.
+    pub(super) fn retire(&self) {
+        // Before the gate is locked, so that whoever locks one afterwards sees it.
+        self.dead.write_once(true);
         let left = self.gate.update(|state, open| {
-            if self.windows.read_once() != 0 {
-                return Err(AccessError::Windows);
-            }
             let bound = state.close(open);
-            Ok((state.backing.take(), bound))
-        })?;
+            (state.backing.take(), bound)
+        });
         drop(left);
-        Ok(())
+    }
+
+    /// Whether the owner has given the entry up. In a change of a gate that [`Self::retire`], or
+    /// what follows it, locks as well, the answer does not become wrong.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.read_once()
+    }
+
+    /// Opens a region that was made closed. Process context.
+    pub(super) fn open(&self) {
+        self.gate.update(|_, open| *open = true);
     }
 }
 

@@ -225,8 +225,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // A region to which windows are bound is not dropped.
-        let _ = self.entry.retire();
+        self.entry.retire();
         self.counted.dev().tpt.remove(self.stag);
     }
 }

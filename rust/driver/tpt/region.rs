@@ -154,7 +154,7 @@ impl mr::Operations<Siw> for Mr {
             Entry::new(
                 Kind::Mr,
                 pd,
-                true,
+                false,
                 State::new(stag, rights, base, len, Backing::User(umem)),
                 None,
             )
@@ -165,6 +165,8 @@ impl mr::Operations<Siw> for Mr {
                 pad: 0,
             })?;
         }
+        // Nothing can be bound to a region that may still be given up here.
+        mr.entry().open();
         Ok(mr.made(base, len))
     }
 
@@ -220,9 +222,17 @@ impl mr::Operations<Siw> for Mr {
         mr.entry().shadow.fill(sg)
     }
 
-    /// Revokes the rights and waits for users. `EBUSY` while windows are bound to the region.
+    /// Revokes the rights, of windows that are bound to the region, too, and waits for users.
     fn dereg(mr: &rdma::Mr<Siw>) -> Result {
-        mr.entry().retire().map_err(|_| EBUSY)
+        let binds = mr.entry().region().rights.contains(Rights::MW_BIND);
+        mr.entry().retire();
+        if binds {
+            let stag = mr.0.stag;
+            mr.pd()
+                .windows
+                .for_each(|_, window| window.leave_region(stag));
+        }
+        Ok(())
     }
 
     /// For `rdma resource show mr -dd`, which every user may run: shows no address of the kernel or

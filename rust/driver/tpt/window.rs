@@ -3,8 +3,7 @@
 //! Memory windows: parts of a region for peers, bound by work request.
 //!
 //! A bound window shares the memory of its region and has a gate of its own, so an access passes
-//! one gate only. A region with bound windows is not deregistered: what a window gives access to is
-//! there as long as the window is bound.
+//! one gate only. The deregistration of the region unbinds it.
 
 use super::{
     entry::{
@@ -39,6 +38,7 @@ use iwarp::{
     error::AccessError,
     mem::{
         access::{
+            check,
             check_bind,
             Bind,
             Binding,
@@ -52,10 +52,7 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
+        atomic::Relaxed,
         Arc, //
     }, //
 };
@@ -90,63 +87,59 @@ impl mw::Operations<Siw> for Mw {
     }
 }
 
-/// What a bound window has to do with: the drop lets the region go.
+/// What a bound window has to do with.
 pub(super) struct Bound {
     region: RcuArc<Entry>,
-    /// The region's STag, which stays while the window is bound.
+    /// The region's STag.
     pub(super) stag: Stag,
     /// The only queue pair that may use the window, if it is of type 2.
     pub(super) qp: Option<u32>,
 }
 
-impl Bound {
-    /// Holds a region, unless it has no memory to bind to. Returns its memory first, which is to be
-    /// released first.
-    fn hold(region: &RcuArc<Entry>, qp: Option<u32>) -> (Region, Option<(Arc<Umem>, Self)>) {
-        let Some(inside) = region.gate.enter() else {
-            return (region.region(), None);
-        };
-        let seen = region.snapshot(&inside, true);
-        let Some(Backing::User(umem)) = &inside.backing else {
-            return (seen, None);
-        };
-        let umem = umem.clone();
-        // The gate orders this before a look of `Entry::retire`, or after its end.
-        region.windows.fetch_add(1, Relaxed);
-        let bound = Self {
-            region: region.clone(),
-            stag: seen.stag,
-            qp,
-        };
-        (seen, Some((umem, bound)))
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.region.windows.fetch_sub(1, Relaxed);
     }
 }
 
-impl Drop for Bound {
-    fn drop(&mut self) {
-        self.region.windows.fetch_sub(1, Release);
-    }
+/// The memory of a region that a bind may use; otherwise only what is to be said of the region.
+fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>) {
+    let Some(inside) = region.gate.enter() else {
+        return (region.region(), None);
+    };
+    let seen = region.snapshot(&inside, true);
+    // Nobody gets hold of memory that is not his.
+    let allowed = matches!(seen.kind, Kind::Mr) && check(Some(&seen), &bind.access()).is_ok();
+    let umem = match &inside.backing {
+        Some(Backing::User(umem)) if allowed => Some(umem.clone()),
+        _ => None,
+    };
+    (seen, umem)
 }
 
 impl Entry {
     /// Executes a bind. The window stays as it is if that fails.
     fn bind(&self, region: Option<&RcuArc<Self>>, bind: &Bind) -> Result<(), AccessError> {
-        let qp = matches!(self.kind, Kind::Mw2).then_some(bind.by.qp);
-        let (seen, mut held) = match region {
+        let (seen, mut umem) = match region {
             Some(region) => {
-                let (seen, held) = Bound::hold(region, qp);
-                (Some(seen), held)
+                let (seen, umem) = usable(region, bind);
+                (Some(seen), umem)
             }
             None => (None, None),
         };
         let left = self.gate.update(|state, open| {
             let window = self.snapshot(state, *open);
             let binding = check_bind(Some(&window), seen.as_ref(), bind)?;
+            // Whoever gives one of the two up locks this gate afterwards.
+            if self.is_dead() || region.is_some_and(|region| region.is_dead()) {
+                return Err(AccessError::NotValid);
+            }
             let left = state.close(open);
             state.stag = bind.stag;
             state.epoch = state.epoch.wrapping_add(1);
             self.touched.write_once(false);
-            if let (Binding::At(start), Some((umem, bound))) = (binding, held.take()) {
+            if let (Binding::At(start), Some(umem), Some(region)) = (binding, umem.take(), region) {
+                region.windows.fetch_add(1, Relaxed);
                 state.rights = bind.rights;
                 state.base = match bind.rights.contains(Rights::ZERO_BASED) {
                     true => 0,
@@ -155,13 +148,26 @@ impl Entry {
                 state.len = bind.len;
                 state.start = start;
                 state.backing = Some(Backing::User(umem));
-                state.bound = Some(bound);
+                state.bound = Some(Bound {
+                    region: region.clone(),
+                    stag: bind.region,
+                    qp: matches!(self.kind, Kind::Mw2).then_some(bind.by.qp),
+                });
                 *open = true;
             }
             Ok(left)
         })?;
         drop(left);
         Ok(())
+    }
+
+    /// Unbinds a window from a region that was given up. Process context.
+    pub(super) fn leave_region(&self, region: Stag) {
+        let left = self.gate.update(|state, open| {
+            let bound = state.bound.as_ref().map(|bound| bound.stag);
+            (bound == Some(region)).then(|| state.close(open))
+        });
+        drop(left);
     }
 
     /// Unbinds a window of type 2 from a queue pair that has ended. Process context.

@@ -303,6 +303,14 @@ impl<D: Driver> Mr<D> {
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
 
+    /// The protection domain of the region.
+    pub(crate) fn pd(&self) -> &Pd<D> {
+        // SAFETY: Valid by the type invariants; the core sets it after creation.
+        let pd = unsafe { (*self.base.as_raw()).pd };
+        // SAFETY: The core counts the users of the domain.
+        unsafe { Pd::from_raw(pd) }
+    }
+
     /// The address of the first byte, as the consumer has it now.
     pub(crate) fn iova(&self) -> u64 {
         self.base.iova()

@@ -364,6 +364,20 @@ pub struct Bind {
     pub by: Accessor,
 }
 
+impl Bind {
+    /// The use of the region.
+    pub const fn access(&self) -> Access {
+        Access {
+            stag: self.region,
+            to: self.to,
+            len: self.len,
+            need: Need::Bind,
+            touch: false,
+            by: self.by,
+        }
+    }
+}
+
 /// What an allowed bind has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
@@ -403,15 +417,7 @@ pub fn check_bind(
             Ok(Binding::None)
         };
     }
-    let access = Access {
-        stag: bind.region,
-        to: bind.to,
-        len: bind.len,
-        need: Need::Bind,
-        touch: false,
-        by: bind.by,
-    };
-    let offset = check(region, &access)?;
+    let offset = check(region, &bind.access())?;
     let region = region.ok_or(AccessError::UnknownStag)?;
     if !matches!(region.kind, Kind::Mr) {
         return Err(AccessError::WrongKind);
