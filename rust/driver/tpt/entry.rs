@@ -110,7 +110,7 @@ pub(crate) struct Entry {
     /// The message that a one-touch entry admits has been admitted. Set inside of the gate, reset
     /// by a registration.
     pub(super) touched: Atomic<bool>,
-    /// Windows bound to this region, for those who want to know.
+    /// Windows bound to this region. Only shown.
     pub(super) windows: Atomic<u32>,
     /// The owner has given the entry up: it is not bound, and nothing is bound to it, any more.
     dead: Atomic<bool>,

@@ -230,7 +230,7 @@ impl mr::Operations<Siw> for Mr {
             let stag = mr.0.stag;
             mr.pd()
                 .windows
-                .for_each(|_, window| window.leave_region(stag));
+                .for_each(|_, window| window.leave(|bound| bound.stag == stag));
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>) {
         return (region.region(), None);
     };
     let seen = region.snapshot(&inside, true);
-    // Nobody gets hold of memory that is not his.
+    // A bind that is going to fail must not hold the memory, which may be of another program.
     let allowed = matches!(seen.kind, Kind::Mr) && check(Some(&seen), &bind.access()).is_ok();
     let umem = match &inside.backing {
         Some(Backing::User(umem)) if allowed => Some(umem.clone()),
@@ -161,20 +161,11 @@ impl Entry {
         Ok(())
     }
 
-    /// Unbinds a window from a region that was given up. Process context.
-    pub(super) fn leave_region(&self, region: Stag) {
+    /// Unbinds a window if what it is bound to has ended. Process context.
+    pub(super) fn leave(&self, has_ended: impl FnOnce(&Bound) -> bool) {
         let left = self.gate.update(|state, open| {
-            let bound = state.bound.as_ref().map(|bound| bound.stag);
-            (bound == Some(region)).then(|| state.close(open))
-        });
-        drop(left);
-    }
-
-    /// Unbinds a window of type 2 from a queue pair that has ended. Process context.
-    fn leave(&self, qp: u32) {
-        let left = self.gate.update(|state, open| {
-            let bound = state.bound.as_ref().and_then(|bound| bound.qp);
-            (bound == Some(qp)).then(|| state.close(open))
+            let leaves = state.bound.as_ref().is_some_and(has_ended);
+            leaves.then(|| state.close(open))
         });
         drop(left);
     }
@@ -201,7 +192,9 @@ impl QpObj {
     pub(crate) fn unbind_windows(&self) {
         if self.binds.read_once() {
             let qp = self.qp_num();
-            self.pd().windows.for_each(|_, window| window.leave(qp));
+            self.pd()
+                .windows
+                .for_each(|_, window| window.leave(|bound| bound.qp == Some(qp)));
         }
     }
 }
