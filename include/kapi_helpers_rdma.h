@@ -23,6 +23,13 @@ void kapi_sysfs_attr_init(struct attribute *attr);
 struct ib_ucontext *kapi_udata_ucontext(struct ib_udata *udata);
 struct ib_udata *kapi_bundle_udata(struct uverbs_attr_bundle *attrs);
 
+/* The attributes that providers add to the core's methods of uverbs. */
+enum kapi_attr {
+	KAPI_ATTR_QUERY_CONTEXT = 1U << UVERBS_ID_NS_SHIFT,
+};
+
+extern const struct uapi_definition kapi_driver_def[];
+
 struct nlattr *kapi_driver_nest(struct sk_buff *msg);
 void kapi_nest_end(struct sk_buff *msg, struct nlattr *table);
 void kapi_nest_cancel(struct sk_buff *msg, struct nlattr *table);

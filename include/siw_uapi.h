@@ -8,6 +8,7 @@
 #ifndef SIW_UAPI_H
 #define SIW_UAPI_H
 
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/siw-abi.h>
 
@@ -15,6 +16,14 @@
 struct siw_ureq_alloc_ctx {
 	__u32 want;
 	__u32 reserved;
+};
+
+/*
+ * The driver's answer to UVERBS_METHOD_QUERY_CONTEXT, a struct siw_uresp_alloc_ctx again: for a
+ * library that finds the context open, because the program imports it. C siw has no such method.
+ */
+enum siw_query_context_attrs {
+	SIW_ATTR_QUERY_CONTEXT_RESP = 1U << UVERBS_ID_NS_SHIFT,
 };
 
 enum siw_feature {

@@ -689,6 +689,18 @@ static void ioctl_destroy(void)
 		o->there = false;
 }
 
+/* What a library asks that imports the device. */
+static void ioctl_query(void)
+{
+	struct siw_uresp_alloc_ctx ours = { 0 };
+	uint32_t vectors;
+	struct attrs a = { 0 };
+
+	add(&a, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, (uintptr_t)response(&vectors), 4);
+	add(&a, 1U << UVERBS_ID_NS_SHIFT, (uintptr_t)response(&ours), one_in(4) ? rnd(100) : sizeof(ours));
+	issue(&a, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+}
+
 /* Any method of any object. */
 static void ioctl_nonsense(void)
 {
@@ -1120,7 +1132,7 @@ static void files(void)
 static void (*const actions[])(void) = {
 	alloc_pd, reg_mr, reg_mr, reg_mr, alloc_mw, alloc_mw, rereg_mr, create_channel, read_channel, create_cq, create_cq, create_srq, create_qp,
 	create_qp, create_qp, create_qp, modify_qp, query, modify_srq, cq_commands, post_command, destroy, destroy, nonsense,
-	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_destroy, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
+	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_destroy, ioctl_query, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
 	poll_ring, cm_create, cm_create, cm_step, cm_step, cm_step, cm_step, cm_step, cm_step, cm_event, cm_event, cm_event, cm_event, cm_nonsense,
 	files,
 };
@@ -1136,7 +1148,7 @@ static void child(void)
 	tally->children++;
 	rng = rng_of(next(&rng), 0);
 	for (int i = rnd(60); i > 0; i--)
-		(void (*[])(void)){ ioctl_cq, ioctl_qp, ioctl_destroy, ioctl_nonsense, post_ring, poll_ring }[rnd(6)]();
+		(void (*[])(void)){ ioctl_cq, ioctl_qp, ioctl_destroy, ioctl_query, ioctl_nonsense, post_ring, poll_ring }[rnd(7)]();
 	_exit(0);
 }
 

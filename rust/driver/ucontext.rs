@@ -26,6 +26,16 @@ pub(crate) struct Ucontext {
     counted: Counted,
 }
 
+impl Ucontext {
+    /// What the library is told.
+    fn describe(&self) -> abi::RespAllocCtx {
+        abi::RespAllocCtx {
+            dev_id: self.counted.dev().part_id,
+            features: self.features,
+        }
+    }
+}
+
 #[vtable]
 impl ucontext::Operations<Siw> for Ucontext {
     /// Reports the number of the device to the program, and agrees on additions to the interface.
@@ -46,10 +56,11 @@ impl ucontext::Operations<Siw> for Ucontext {
             features: wanted.want & abi::feature::WINDOWS,
             counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
         })?;
-        udata.respond_full(&abi::RespAllocCtx {
-            dev_id: ctx.counted.dev().part_id,
-            features: ctx.features,
-        })?;
+        udata.respond_full(&ctx.describe())?;
         Ok(ctx)
+    }
+
+    fn query(ctx: &ucontext::Ucontext<Siw>, answer: &mut ucontext::Answer<'_>) -> Result {
+        answer.respond(&ctx.describe())
     }
 }

@@ -18,6 +18,9 @@
 #include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
 
+#define UVERBS_MODULE_NAME kapi
+#include <rdma/uverbs_named_ioctl.h>
+
 #include "kapi_helpers_rdma.h"
 
 /* Device and user data */
@@ -53,6 +56,17 @@ struct ib_udata *kapi_bundle_udata(struct uverbs_attr_bundle *attrs)
 {
 	return &attrs->driver_udata;
 }
+
+ADD_UVERBS_ATTRIBUTES_SIMPLE(kapi_query_context, UVERBS_OBJECT_DEVICE,
+			     UVERBS_METHOD_QUERY_CONTEXT,
+			     UVERBS_ATTR_PTR_OUT(KAPI_ATTR_QUERY_CONTEXT,
+						 UVERBS_ATTR_MIN_SIZE(1),
+						 UA_MANDATORY));
+
+const struct uapi_definition kapi_driver_def[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &kapi_query_context),
+	{}
+};
 
 struct nlattr *kapi_driver_nest(struct sk_buff *msg)
 {

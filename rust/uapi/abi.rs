@@ -9,6 +9,7 @@
 
 use super::generated as b;
 use crate::kapi::rdma::{
+    ucontext::Answer,
     RingElem,
     Sge, //
 };
@@ -291,6 +292,9 @@ same_offsets! {
     ReqAllocCtx { want, reserved } = siw_ureq_alloc_ctx;
     RespAllocCtx { dev_id } = siw_uresp_alloc_ctx;
 }
+
+// The attribute is the one that `kapi` has for the answer.
+const _: () = assert!(b::siw_query_context_attrs_SIW_ATTR_QUERY_CONTEXT_RESP == Answer::ATTR);
 
 // The core's scatter/gather element is the library's.
 const _: () = assert!(

@@ -169,6 +169,7 @@ impl<D: Driver> Table<D> {
         query_port: Some(device::query_port::<D>),
         query_qp: op!(<D::Qp>::HAS_QUERY, qp::query_qp::<D>),
         query_srq: op!(<D::Srq>::HAS_QUERY, srq::query_srq::<D>),
+        query_ucontext: op!(<D::Ucontext>::HAS_QUERY, ucontext::query_ucontext::<D>),
         reg_user_mr: op!(<D::Mr>::HAS_REG_USER, mr::reg_user_mr::<D>),
         req_notify_cq: op!(<D::Cq>::HAS_REQ_NOTIFY, cq::req_notify_cq::<D>),
 

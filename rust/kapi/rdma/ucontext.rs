@@ -2,7 +2,13 @@
 
 //! User contexts: the use of a device by a program.
 
-use kernel::prelude::*;
+use core::marker::PhantomData;
+
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+use zerocopy::Immutable;
 
 use super::{
     device::Driver,
@@ -22,7 +28,8 @@ use super::{
 use crate::kapi::bindings::{
     self,
     ib_ucontext,
-    ib_udata, //
+    ib_udata,
+    uverbs_attr_bundle, //
 };
 
 /// A user context, with the provider's payload [`Driver::Ucontext`].
@@ -65,6 +72,12 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
+    /// A library wants to know the context, which another one in the program has opened: it is
+    /// imported. The answer is the attribute [`Answer::ATTR`] of `UVERBS_METHOD_QUERY_CONTEXT`.
+    fn query(ctx: &Ucontext<D>, answer: &mut Answer<'_>) -> Result {
+        missing()
+    }
+
     /// The program has closed the device, or has ended. All that was made in the context is gone.
     fn dealloc(ctx: &Ucontext<D>) {}
 
@@ -74,6 +87,35 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
 
 #[vtable]
 impl<D: Driver> Operations<D> for () {}
+
+/// The driver's answer to [`Operations::query`].
+///
+/// # Invariants
+///
+/// `raw` is the bundle of a method that is being executed, which has the attribute.
+pub(crate) struct Answer<'a> {
+    raw: *mut uverbs_attr_bundle,
+    _p: PhantomData<&'a mut uverbs_attr_bundle>,
+}
+
+impl Answer<'_> {
+    /// The number of the attribute: the first of those that are drivers'.
+    pub(crate) const ATTR: u32 = bindings::kapi_attr_KAPI_ATTR_QUERY_CONTEXT;
+
+    /// Writes the answer, cut off where the room for it ends. May sleep.
+    pub(crate) fn respond<T: Immutable + IntoBytes>(&mut self, resp: &T) -> Result {
+        // SAFETY: `raw` is valid by the type invariants. `resp` has no uninitialised bytes,
+        // because it is `IntoBytes`, and none that change meanwhile, because it is `Immutable`.
+        to_result(unsafe {
+            bindings::uverbs_copy_to_struct_or_zero(
+                self.raw,
+                Self::ATTR as usize,
+                (&raw const *resp).cast(),
+                size_of::<T>(),
+            )
+        })
+    }
+}
 
 /// The user who calls a verb. It exists only during the call.
 pub(crate) struct Customer<'a, D: Driver>(&'a Ucontext<D>);
@@ -130,6 +172,23 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
             <D::Ucontext>::alloc(new, udata.ok_or(EINVAL)?)
         })
     })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn query_ucontext<D: Driver>(
+    ctx: *mut ib_ucontext,
+    attrs: *mut uverbs_attr_bundle,
+) -> Int {
+    // INVARIANT: By *valid*. The core demands the attribute, as `kapi_driver_def` says.
+    let mut answer = Answer {
+        raw: attrs,
+        _p: PhantomData,
+    };
+    // SAFETY: By *live*.
+    let ctx = unsafe { Ucontext::from_raw(ctx) };
+    to_errno(<D::Ucontext>::query(ctx, &mut answer))
 }
 
 /// # Safety

@@ -30,7 +30,8 @@ use kernel::{
 use super::{
     ops,
     qp::Operations as _,
-    setting::Files, //
+    setting::Files,
+    ucontext::Operations as _, //
 };
 use crate::kapi::{
     bindings::{
@@ -218,6 +219,9 @@ impl<D: Driver> Device<D> {
         }
         // Connections are sockets of the host: a port mapper would keep them apart from its own.
         dev.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
+        if <D::Ucontext>::HAS_QUERY {
+            dev.driver_def = (&raw const bindings::kapi_driver_def).cast();
+        }
         dev.ops.owner = module.as_ptr();
         // SAFETY: `dev` is valid; what the structure points to is static.
         unsafe { bindings::ib_set_device_ops(&raw mut *dev, &ops::Table::<D>::OPS) };
