@@ -48,7 +48,7 @@ pub(crate) struct Wqe<'a> {
     pub(crate) id: u64,
     /// An operation of [`op`](crate::sys::abi::op).
     pub(crate) op: u8,
-    /// Flags of [`wqe`], without `VALID` and `INLINE`.
+    /// Flags of [`wqe`] other than `VALID` and `INLINE`.
     pub(crate) flags: u16,
     /// Address and key at the peer, 0 and the key to invalidate, or length and key of a window.
     pub(crate) remote: (u64, u32),
@@ -57,11 +57,12 @@ pub(crate) struct Wqe<'a> {
 }
 
 impl Wqe<'_> {
-    /// The second word of the element. `EINVAL` if there are too many elements or bytes.
+    /// The second word of the element, without `VALID`. `EINVAL` if there are too many elements or
+    /// bytes.
     fn head(&self) -> Result<u64, Errno> {
         let (num, flags) = match self.payload {
-            Payload::List(list) if list.len() <= MAX_SGE => (list.len(), wqe::VALID),
-            Payload::Inline(bytes) if bytes.len() <= MAX_INLINE => (1, wqe::VALID | wqe::INLINE),
+            Payload::List(list) if list.len() <= MAX_SGE => (list.len(), 0),
+            Payload::Inline(bytes) if bytes.len() <= MAX_INLINE => (1, wqe::INLINE),
             _ => return Err(Errno::EINVAL),
         };
         let num = u64::try_from(num).map_err(|_| Errno::EINVAL)?;
@@ -73,10 +74,14 @@ impl Wqe<'_> {
 }
 
 /// The send queue of a queue pair.
+///
+/// Elements are filled in one after the other, and then published together, or not at all.
 pub(crate) struct Sends {
     ring: Ring<WORDS>,
-    /// Index of the next element; wraps.
+    /// Index of the first element that is not published; wraps.
     put: u32,
+    /// The number of elements from there on that are filled in.
+    filled: u32,
 }
 
 impl Sends {
@@ -85,13 +90,20 @@ impl Sends {
         Ok(Self {
             ring: Ring::map(offer, 0)?,
             put: 0,
+            filled: 0,
         })
     }
 
-    /// Appends a work request. `ENOMEM` if the queue is full.
+    /// Appends a work request, of which the driver knows nothing before [`Self::publish`]. `ENOMEM`
+    /// if the queue is full.
     pub(crate) fn push(&mut self, wr: &Wqe<'_>) -> Result<(), Errno> {
         let new = wr.head()?;
-        let [id, head, remote, list @ ..] = self.ring.element(self.put).ok_or(Errno::EPROTO)?;
+        // The element would be the first of those that are filled in.
+        if self.filled > self.ring.mask {
+            return Err(Errno::ENOMEM);
+        }
+        let index = self.put.wrapping_add(self.filled);
+        let [id, head, remote, list @ ..] = self.ring.element(index).ok_or(Errno::EPROTO)?;
         // The driver has read the element that was here.
         if head.load(Acquire) & VALID != 0 {
             return Err(Errno::ENOMEM);
@@ -102,12 +114,28 @@ impl Sends {
             Payload::List(sges) => store_list(list, sges),
             Payload::Inline(bytes) => store_inline(list, bytes),
         }
-        head.store(new, Release);
-        self.put = self.put.wrapping_add(1);
+        head.store(new, Relaxed);
+        self.filled = self.filled.saturating_add(1);
         Ok(())
     }
 
-    /// The index of the next element.
+    /// Gives the driver the elements that are filled in, in their order.
+    pub(crate) fn publish(&mut self) {
+        for _ in 0..self.filled {
+            if let Some([_, head, ..]) = self.ring.element(self.put) {
+                head.store(head.load(Relaxed) | VALID, Release);
+            }
+            self.put = self.put.wrapping_add(1);
+        }
+        self.filled = 0;
+    }
+
+    /// Forgets the elements that are filled in.
+    pub(crate) fn discard(&mut self) {
+        self.filled = 0;
+    }
+
+    /// The index of the first element that is not published.
     pub(crate) fn position(&self) -> u32 {
         self.put
     }
@@ -127,8 +155,8 @@ impl Sends {
         before.is_none_or(|[_, head, ..]| head.load(Relaxed) & VALID == 0)
     }
 
-    /// Takes back the elements from `first` on, if the driver has not taken them. Returns the
-    /// number of those that it has.
+    /// Takes back what was published from `first` on, if the driver has not taken it. Returns the
+    /// number of elements that it has.
     ///
     /// A driver that takes one meanwhile may still execute it.
     pub(crate) fn take_back(&mut self, first: u32) -> u32 {

@@ -60,6 +60,13 @@ fn send(id: u64, payload: Payload<'_>) -> Wqe<'_> {
     }
 }
 
+/// Appends one, and gives it to the driver.
+fn post(sends: &mut Sends, wr: &Wqe<'_>) -> Result<(), Errno> {
+    sends.push(wr)?;
+    sends.publish();
+    Ok(())
+}
+
 const LIST: &[Sge] = &[
     Sge {
         addr: 0x1000,
@@ -95,7 +102,7 @@ fn offers_that_make_no_sense_are_refused() {
 fn a_send_is_laid_out_as_the_driver_reads_it() {
     let (file, driver) = memory(SQE * 2);
     let mut sends = Sends::map(&Offer::of(&file, 0, 2)).unwrap();
-    sends.push(&send(42, Payload::List(LIST))).unwrap();
+    post(&mut sends, &send(42, Payload::List(LIST))).unwrap();
     assert_eq!(
         words(&driver, 0, 7),
         [
@@ -110,7 +117,7 @@ fn a_send_is_laid_out_as_the_driver_reads_it() {
         ]
     );
     let bytes: Vec<u8> = (1..=11).collect();
-    sends.push(&send(43, Payload::Inline(&bytes))).unwrap();
+    post(&mut sends, &send(43, Payload::Inline(&bytes))).unwrap();
     assert_eq!(words(&driver, SQE, 2), [43, 0xaabb_ccdd_0001_0007]);
     // The length is in the first element of the list, the payload behind it.
     assert_eq!(
@@ -128,8 +135,8 @@ fn a_send_that_is_too_large_changes_nothing() {
         assert_eq!(sends.push(&send(1, payload)), Err(Errno::EINVAL));
     }
     assert_eq!(words(&driver, 0, 14), [0; 14]);
-    sends.push(&send(1, Payload::List(&list[1..]))).unwrap();
-    sends.push(&send(2, Payload::Inline(&[1; 80]))).unwrap();
+    post(&mut sends, &send(1, Payload::List(&list[1..]))).unwrap();
+    post(&mut sends, &send(2, Payload::Inline(&[1; 80]))).unwrap();
     assert_eq!(driver[SQE * 2 - 1].load(Relaxed), 0x0101_0101_0101_0101);
 }
 
@@ -138,10 +145,10 @@ fn a_full_queue_takes_nothing_until_the_driver_has() {
     let (file, driver) = memory(SQE * 2);
     let mut sends = Sends::map(&Offer::of(&file, 0, 2)).unwrap();
     for round in 0..5 {
-        sends.push(&send(round, Payload::List(&[]))).unwrap();
-        sends.push(&send(round, Payload::List(&[]))).unwrap();
+        post(&mut sends, &send(round, Payload::List(&[]))).unwrap();
+        post(&mut sends, &send(round, Payload::List(&[]))).unwrap();
         assert_eq!(
-            sends.push(&send(99, Payload::List(&[]))),
+            post(&mut sends, &send(99, Payload::List(&[]))),
             Err(Errno::ENOMEM)
         );
         assert_eq!(words(&driver, 0, 1), [round]);
@@ -151,40 +158,68 @@ fn a_full_queue_takes_nothing_until_the_driver_has() {
 }
 
 #[test]
+fn the_driver_gets_what_is_published() {
+    let (file, driver) = memory(SQE * 2);
+    let mut sends = Sends::map(&Offer::of(&file, 0, 2)).unwrap();
+    post(&mut sends, &send(1, Payload::List(&[]))).unwrap();
+    driver[1].store(FREE, Relaxed);
+    let valid = |at: usize| driver[at * SQE + 1].load(Relaxed) & VALID != 0;
+
+    // What is discarded leaves room for others.
+    for id in [2, 3] {
+        sends.push(&send(id, Payload::List(LIST))).unwrap();
+    }
+    assert_eq!(sends.push(&send(4, Payload::List(&[]))), Err(Errno::ENOMEM));
+    assert!(!valid(0) && !valid(1));
+    sends.discard();
+    sends.publish();
+    assert!(!valid(0) && !valid(1));
+
+    for id in [5, 6] {
+        sends.push(&send(id, Payload::List(&[]))).unwrap();
+    }
+    assert!(!valid(0) && !valid(1));
+    sends.publish();
+    assert_eq!(words(&driver, SQE, 2), [5, 0xaabb_ccdd_0000_0005]);
+    assert_eq!(words(&driver, 0, 2), [6, 0xaabb_ccdd_0000_0005]);
+    assert_eq!(sends.push(&send(7, Payload::List(&[]))), Err(Errno::ENOMEM));
+}
+
+#[test]
 fn the_doorbell_is_for_a_driver_that_may_have_stopped() {
     let (file, driver) = memory(SQE * 4);
     let mut sends = Sends::map(&Offer::of(&file, 0, 4)).unwrap();
-    let post = |sends: &mut Sends, n| {
+    let batch = |sends: &mut Sends, n| {
         let first = sends.position();
         for _ in 0..n {
-            sends.push(&send(0, Payload::List(&[]))).unwrap();
+            post(sends, &send(0, Payload::List(&[]))).unwrap();
         }
         sends.needs_doorbell(first)
     };
     // Nothing was before the first one.
-    assert!(post(&mut sends, 1));
+    assert!(batch(&mut sends, 1));
     // It has not been taken, so the driver is still at it.
-    assert!(!post(&mut sends, 2));
+    assert!(!batch(&mut sends, 2));
     driver[1].store(FREE, Relaxed);
     driver[SQE + 1].store(FREE, Relaxed);
-    assert!(!post(&mut sends, 1));
+    assert!(!batch(&mut sends, 1));
     for head in [0, 1, 2, 3] {
         driver[SQE * head + 1].store(FREE, Relaxed);
     }
-    assert!(post(&mut sends, 1));
+    assert!(batch(&mut sends, 1));
     driver[1].store(FREE, Relaxed);
     // All elements are new: the one before the first is the last.
-    assert!(post(&mut sends, 4));
+    assert!(batch(&mut sends, 4));
 }
 
 #[test]
 fn refused_sends_are_taken_back() {
     let (file, driver) = memory(SQE * 4);
     let mut sends = Sends::map(&Offer::of(&file, 0, 4)).unwrap();
-    sends.push(&send(0, Payload::List(&[]))).unwrap();
+    post(&mut sends, &send(0, Payload::List(&[]))).unwrap();
     let first = sends.position();
     for id in 1..4 {
-        sends.push(&send(id, Payload::List(&[]))).unwrap();
+        post(&mut sends, &send(id, Payload::List(&[]))).unwrap();
     }
     // The driver has taken the first two of them.
     for head in [0, 1, 2] {
@@ -193,7 +228,7 @@ fn refused_sends_are_taken_back() {
     assert_eq!(sends.take_back(first), 2);
     assert_eq!(driver[SQE * 3 + 1].load(Relaxed), FREE);
     // The next one goes where the last one was.
-    sends.push(&send(9, Payload::List(&[]))).unwrap();
+    post(&mut sends, &send(9, Payload::List(&[]))).unwrap();
     assert_eq!(words(&driver, SQE * 3, 1), [9]);
     assert_eq!(sends.take_back(sends.position()), 0);
 }

@@ -118,6 +118,22 @@ pub(crate) mod send_flags {
     };
 }
 
+/// `enum ibv_qp_create_send_ops_flags`: the work requests that a program wants to build.
+pub(crate) mod send_ops {
+    use super::b;
+
+    pub(crate) const SEND: u64 = b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_SEND as u64;
+    pub(crate) const SEND_WITH_INV: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_SEND_WITH_INV as u64;
+    pub(crate) const RDMA_WRITE: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_RDMA_WRITE as u64;
+    pub(crate) const RDMA_READ: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_RDMA_READ as u64;
+    pub(crate) const LOCAL_INV: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_LOCAL_INV as u64;
+    pub(crate) const BIND_MW: u64 = b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_BIND_MW as u64;
+}
+
 // The queues take elements as 64-bit words: what they are made of.
 const _: () = {
     assert!(size_of::<b::siw_sge>() == 16 && size_of::<super::Sge>() == 16);

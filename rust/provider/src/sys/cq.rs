@@ -4,11 +4,17 @@
 
 use super::{
     bindings::{
+        self,
         ib_uverbs_create_cq,
         ib_uverbs_create_cq_resp,
         ibv_comp_channel,
         ibv_context,
         ibv_cq,
+        ibv_cq_ex,
+        ibv_cq_init_attr_ex,
+        ibv_cq_init_attr_mask_IBV_CQ_INIT_ATTR_MASK_FLAGS as MASK_FLAGS,
+        ibv_cq_init_attr_mask_IBV_CQ_INIT_ATTR_MASK_PD as MASK_PD,
+        ibv_create_cq_attr_flags_IBV_CREATE_CQ_ATTR_SINGLE_THREADED as SINGLE_THREADED,
         ibv_wc,
         siw_uresp_create_cq, //
     },
@@ -18,6 +24,10 @@ use super::{
         Response, //
     },
     device::Hold,
+    domain::{
+        self,
+        Member, //
+    },
     errno::{
         number,
         object,
@@ -26,7 +36,12 @@ use super::{
     object::{
         free,
         payload,
-        Fresh, //
+        Fresh,
+        Section, //
+    },
+    poll::{
+        self,
+        Polling, //
     },
     private,
     provider::Provider,
@@ -36,7 +51,73 @@ use super::{
 use core::ffi::c_int;
 
 /// What belongs to a completion queue.
-type Payload<V> = (<V as Provider>::Cq, Hold);
+pub(super) struct Payload<V: Provider> {
+    /// The provider's part.
+    pub(super) cq: V::Cq,
+    /// The program that polls an extended one.
+    pub(super) polling: Section<Polling<V>>,
+    _hold: Hold,
+    _parent: Option<Member>,
+}
+
+/// What completions of an extended completion queue may say. There are no time stamps: the driver
+/// takes none. What is not iWARP's is 0.
+const WC_FLAGS: u64 = bindings::IBV_WC_STANDARD_FLAGS as u64;
+
+/// Makes a completion queue, which `extend` completes.
+///
+/// # Safety
+///
+/// The context is valid, and so is the channel if there is one.
+unsafe fn create<V: Provider>(
+    context: *mut ibv_context,
+    cqe: c_int,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+    parent: Option<Member>,
+    extend: impl FnOnce(&mut ibv_cq_ex),
+) -> Result<*mut ibv_cq_ex, Errno> {
+    let mut cq = Fresh::<ibv_cq_ex, Payload<V>>::new()?;
+    let base: *mut ibv_cq = cq.base().cast();
+    let mut req = Request::<ib_uverbs_create_cq>::zeroed();
+    let mut resp = Response::<ib_uverbs_create_cq_resp, siw_uresp_create_cq>::zeroed();
+    let (cmd, cmd_size) = req.parts();
+    let (ans, ans_size) = resp.parts();
+    // SAFETY: By the requirements of this function; request and response are as long as said.
+    Errno::check(unsafe {
+        private::ibv_cmd_create_cq(
+            context,
+            cqe,
+            channel,
+            comp_vector,
+            base,
+            cmd,
+            cmd_size,
+            ans,
+            ans_size,
+        )
+    })?;
+    let queue = Offer {
+        // SAFETY: The context is valid.
+        fd: unsafe { (*context).cmd_fd },
+        key: resp.driver.cq_key,
+        entries: resp.driver.num_cqe,
+    };
+    let made = V::create_cq(&queue).inspect_err(|_| {
+        // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with the
+        // context.
+        unsafe { private::ibv_cmd_destroy_cq(base) };
+    })?;
+    // SAFETY: Nobody else has it yet, and zeros are valid where libibverbs has written nothing.
+    extend(unsafe { &mut *cq.base() });
+    Ok(cq.finish(Payload {
+        cq: made,
+        polling: Section::new(),
+        // SAFETY: The context is valid.
+        _hold: unsafe { Hold::new(context) },
+        _parent: parent,
+    }))
+}
 
 /// `create_cq`.
 ///
@@ -49,44 +130,43 @@ pub(super) unsafe extern "C" fn create_cq<V: Provider>(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { create::<V>(context, cqe, channel, comp_vector, None, |_| ()) };
+    object(cq).cast()
+}
+
+/// `create_cq_ex`. `EOPNOTSUPP` for what cannot be had. That one thread uses it makes no
+/// difference.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn create_cq_ex<V: Provider>(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
     let create = || {
-        let mut cq = Fresh::<ibv_cq, Payload<V>>::new()?;
-        let base = cq.base();
-        let mut req = Request::<ib_uverbs_create_cq>::zeroed();
-        let mut resp = Response::<ib_uverbs_create_cq_resp, siw_uresp_create_cq>::zeroed();
-        let (cmd, cmd_size) = req.parts();
-        let (ans, ans_size) = resp.parts();
-        // SAFETY: The context is valid, and so is the channel if there is one; request and response
-        // are as long as said.
-        Errno::check(unsafe {
-            private::ibv_cmd_create_cq(
-                context,
-                cqe,
-                channel,
-                comp_vector,
-                base,
-                cmd,
-                cmd_size,
-                ans,
-                ans_size,
-            )
-        })?;
-        let queue = Offer {
-            // SAFETY: The context is valid.
-            fd: unsafe { (*context).cmd_fd },
-            key: resp.driver.cq_key,
-            entries: resp.driver.num_cqe,
+        // SAFETY: The attributes are valid.
+        let attr = unsafe { attr.read() };
+        let flags = match attr.comp_mask & MASK_FLAGS {
+            0 => 0,
+            _ => attr.flags,
         };
-        match V::create_cq(&queue) {
-            // SAFETY: The context is valid.
-            Ok(payload) => Ok(cq.finish((payload, unsafe { Hold::new(context) }))),
-            Err(error) => {
-                // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
-                // the context.
-                unsafe { private::ibv_cmd_destroy_cq(base) };
-                Err(error)
-            }
+        if attr.comp_mask & !(MASK_FLAGS | MASK_PD) != 0
+            || attr.wc_flags & !WC_FLAGS != 0
+            || flags & !SINGLE_THREADED != 0
+        {
+            return Err(Errno::EOPNOTSUPP);
         }
+        let parent = match attr.comp_mask & MASK_PD {
+            0 => None,
+            // SAFETY: The protection domain is valid.
+            _ => Some(unsafe { domain::parent(attr.parent_domain) }?),
+        };
+        let cqe = attr.cqe.try_into().map_err(|_| Errno::EINVAL)?;
+        let vector = attr.comp_vector.try_into().map_err(|_| Errno::EINVAL)?;
+        // SAFETY: By the requirements of this function.
+        unsafe { create::<V>(context, cqe, attr.channel, vector, parent, poll::fill::<V>) }
     };
     object(create())
 }
@@ -101,7 +181,7 @@ pub(super) unsafe extern "C" fn destroy_cq<V: Provider>(cq: *mut ibv_cq) -> c_in
     let result = Errno::check(unsafe { private::ibv_cmd_destroy_cq(cq) });
     if result.is_ok() {
         // SAFETY: From `create_cq`; this is its last use.
-        unsafe { free::<ibv_cq, Payload<V>>(cq) };
+        unsafe { free::<ibv_cq_ex, Payload<V>>(cq.cast()) };
     }
     number(result)
 }
@@ -120,7 +200,7 @@ pub(super) unsafe extern "C" fn poll_cq<V: Provider>(
         return Errno::EINVAL.number().saturating_neg();
     }
     // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
-    let (cq, _) = unsafe { payload::<ibv_cq, Payload<V>>(cq) };
+    let cq = &unsafe { payload::<ibv_cq_ex, Payload<V>>(cq.cast()) }.cq;
     // SAFETY: By the requirements of this function.
     let mut out = unsafe { Wcs::new(wc, room) };
     V::poll_cq(cq, &mut out);
@@ -137,7 +217,7 @@ pub(super) unsafe extern "C" fn req_notify_cq<V: Provider>(
     solicited_only: c_int,
 ) -> c_int {
     // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
-    let (cq, _) = unsafe { payload::<ibv_cq, Payload<V>>(cq) };
+    let cq = &unsafe { payload::<ibv_cq_ex, Payload<V>>(cq.cast()) }.cq;
     V::req_notify_cq(cq, solicited_only != 0);
     0
 }

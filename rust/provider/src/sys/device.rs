@@ -36,6 +36,7 @@ use super::{
     ops,
     private::{
         self,
+        CommandBuffer,
         Private,
         VerbsDevice, //
     },
@@ -55,6 +56,12 @@ use core::{
 };
 use std::io::Write;
 
+/// The method of uverbs that answers for a context that is open.
+const QUERY_CONTEXT: u16 = bindings::uverbs_methods_device_UVERBS_METHOD_QUERY_CONTEXT as u16;
+/// The driver's answer to it.
+const QUERY_CONTEXT_RESP: u16 =
+    bindings::siw_query_context_attrs_SIW_ATTR_QUERY_CONTEXT_RESP as u16;
+
 /// The number by which libibverbs knows the driver.
 pub(super) const DRIVER_ID: u32 = bindings::rdma_driver_id_RDMA_DRIVER_SIW;
 
@@ -69,6 +76,8 @@ struct Context {
     users: AtomicUsize,
     /// What library and driver agreed on when it was opened, of [`feature`].
     features: u32,
+    /// Another one was opened, maybe by another process.
+    imported: bool,
 }
 
 /// A use of the memory of a context, which is freed with the last one.
@@ -98,6 +107,12 @@ impl Hold {
         unsafe { (*self.0).features }
     }
 
+    /// Whether the context is imported.
+    pub(super) fn imported(&self) -> bool {
+        // SAFETY: In use by the type invariants. It is not changed any more.
+        unsafe { (*self.0).imported }
+    }
+
     /// Takes over the use of whoever gives up `context`.
     ///
     /// # Safety
@@ -106,6 +121,15 @@ impl Hold {
     unsafe fn take_over(context: *mut Context) -> Self {
         // INVARIANT: By the requirements of this function.
         Self(context)
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        // SAFETY: In use by the type invariants. C does not know this field.
+        unsafe { &(*self.0).users }.fetch_add(1, Relaxed);
+        // INVARIANT: It was just counted.
+        Self(self.0)
     }
 }
 
@@ -157,7 +181,35 @@ pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
     cmd_fd: c_int,
     _private_data: Private,
 ) -> *mut verbs_context {
-    // SAFETY: The device is valid, the descriptor is given up. The context begins the memory.
+    // SAFETY: The device is valid, the descriptor is given up.
+    unsafe { make_context::<V>(device, cmd_fd, false) }
+}
+
+/// `import_context`: one that is open already, by another descriptor. The descriptor is closed if
+/// it fails, too.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn import_context<V: Provider>(
+    device: *mut ibv_device,
+    cmd_fd: c_int,
+) -> *mut verbs_context {
+    // SAFETY: The device is valid, the descriptor is given up.
+    unsafe { make_context::<V>(device, cmd_fd, true) }
+}
+
+/// Makes a context.
+///
+/// # Safety
+///
+/// The device is valid, the descriptor is given up.
+unsafe fn make_context<V: Provider>(
+    device: *mut ibv_device,
+    cmd_fd: c_int,
+    imported: bool,
+) -> *mut verbs_context {
+    // SAFETY: By the requirements of this function. The context begins the memory.
     let memory = unsafe {
         private::_verbs_init_and_alloc_context(
             device,
@@ -174,8 +226,13 @@ pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
     let verbs: *mut verbs_context = memory.cast();
     // SAFETY: It was just made, and is zero, for which this is valid.
     unsafe { &(*context).users }.store(1, Relaxed);
-    // SAFETY: It was just made.
-    let agreed = unsafe { get_context(verbs, V::WANT) };
+    let agreed = if imported {
+        // SAFETY: It was just made.
+        unsafe { query_context(verbs, V::WANT) }
+    } else {
+        // SAFETY: It was just made.
+        unsafe { get_context(verbs, V::WANT) }
+    };
     let features = match agreed {
         Ok(features) => features,
         Err(error) => {
@@ -186,6 +243,8 @@ pub(super) unsafe extern "C" fn alloc_context<V: Provider>(
     };
     // SAFETY: Nobody else has it yet.
     unsafe { (*context).features = features };
+    // SAFETY: Nobody else has it yet.
+    unsafe { (*context).imported = imported };
     let ops = if features & feature::WINDOWS != 0 {
         const { &ops::context_ops_with_windows::<V>() }
     } else {
@@ -210,8 +269,31 @@ unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<u32, Err
     let (ans, ans_size) = resp.parts();
     // SAFETY: By the requirements of this function; request and response are as long as said.
     Errno::check(unsafe { private::ibv_cmd_get_context(context, cmd, cmd_size, ans, ans_size) })?;
-    match resp.driver.pad & !want {
-        0 => Ok(resp.driver.pad),
+    agreed(&resp.driver, want)
+}
+
+/// Asks the kernel for the features of a context that is open already. `EOPNOTSUPP` if the driver
+/// does not tell them; the C driver does not.
+///
+/// # Safety
+///
+/// `context` is initialised.
+unsafe fn query_context(context: *mut verbs_context, want: u32) -> Result<u32, Errno> {
+    let mut answer = siw_uresp_alloc_ctx::default();
+    // SAFETY: By the requirements of this function.
+    let context = unsafe { &raw mut (*context).context };
+    let ask = |buffer| {
+        // SAFETY: The context is valid, and so is the buffer.
+        Errno::check(unsafe { private::ibv_cmd_query_context(context, buffer) })
+    };
+    CommandBuffer::with_answer(QUERY_CONTEXT, QUERY_CONTEXT_RESP, &mut answer, ask)?;
+    agreed(&answer, want)
+}
+
+/// The features that the driver names, if it was asked for all of them.
+fn agreed(answer: &siw_uresp_alloc_ctx, want: u32) -> Result<u32, Errno> {
+    match answer.pad & !want {
+        0 => Ok(answer.pad),
         _ => Err(Errno::EPROTO),
     }
 }

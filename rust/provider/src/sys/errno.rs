@@ -13,10 +13,16 @@ use core::{
 pub(crate) struct Errno(c_int);
 
 impl Errno {
+    /// It is in use.
+    pub(crate) const EBUSY: Self = Self(bindings::EBUSY as c_int);
     /// The caller asks for something that cannot be.
     pub(crate) const EINVAL: Self = Self(bindings::EINVAL as c_int);
     /// There is no memory, or no room in a queue.
     pub(crate) const ENOMEM: Self = Self(bindings::ENOMEM as c_int);
+    /// There is nothing.
+    pub(crate) const ENOENT: Self = Self(bindings::ENOENT as c_int);
+    /// The caller asks for something that the library or the driver does not have.
+    pub(crate) const EOPNOTSUPP: Self = Self(bindings::EOPNOTSUPP as c_int);
     /// The kernel's answer makes no sense.
     pub(crate) const EPROTO: Self = Self(bindings::EPROTO as c_int);
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 
-//! Protection domains and memory regions.
+//! Memory regions.
 
 use super::{
     bindings::{
-        ib_uverbs_alloc_pd,
-        ib_uverbs_alloc_pd_resp,
         ib_uverbs_reg_mr,
         ib_uverbs_reg_mr_resp,
-        ibv_context,
         ibv_mr,
         ibv_pd,
         siw_ureq_reg_mr,
@@ -19,7 +16,7 @@ use super::{
         Request,
         Response, //
     },
-    device::Hold,
+    domain::Member,
     errno::{
         number,
         object,
@@ -39,43 +36,6 @@ use core::ffi::{
     c_void, //
 };
 
-/// `alloc_pd`.
-///
-/// # Safety
-///
-/// As `ops` says.
-pub(super) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    let alloc = || {
-        let mut pd = Fresh::<ibv_pd, Hold>::new()?;
-        let mut req = Request::<ib_uverbs_alloc_pd>::zeroed();
-        let mut resp = Response::<ib_uverbs_alloc_pd_resp>::zeroed();
-        let (cmd, cmd_size) = req.parts();
-        let (ans, ans_size) = resp.parts();
-        // SAFETY: The context is valid; request and response are as long as said.
-        Errno::check(unsafe {
-            private::ibv_cmd_alloc_pd(context, pd.base(), cmd, cmd_size, ans, ans_size)
-        })?;
-        // SAFETY: The context is valid.
-        Ok(pd.finish(unsafe { Hold::new(context) }))
-    };
-    object(alloc())
-}
-
-/// `dealloc_pd`.
-///
-/// # Safety
-///
-/// As `ops` says.
-pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: The protection domain is valid.
-    let result = Errno::check(unsafe { private::ibv_cmd_dealloc_pd(pd) });
-    if result.is_ok() {
-        // SAFETY: From `alloc_pd`; this is its last use.
-        unsafe { free::<ibv_pd, Hold>(pd) };
-    }
-    number(result)
-}
-
 /// `reg_mr`.
 ///
 /// # Safety
@@ -89,7 +49,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let reg = || {
-        let mut mr = Fresh::<VerbsMr, Hold>::new()?;
+        let mut mr = Fresh::<VerbsMr, Member>::new()?;
         let mut req = Request::<ib_uverbs_reg_mr, siw_ureq_reg_mr>::zeroed();
         let mut resp = Response::<ib_uverbs_reg_mr_resp, siw_uresp_reg_mr>::zeroed();
         let (cmd, cmd_size) = req.parts();
@@ -111,9 +71,7 @@ pub(super) unsafe extern "C" fn reg_mr(
             )
         })?;
         // SAFETY: The protection domain is valid.
-        let context = unsafe { (*pd).context };
-        // SAFETY: So is its context.
-        Ok(mr.finish(unsafe { Hold::new(context) }).cast())
+        Ok(mr.finish(unsafe { Member::new(pd) }).cast())
     };
     object(reg())
 }
@@ -127,8 +85,34 @@ pub(super) unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
     // SAFETY: The region is valid.
     let result = Errno::check(unsafe { private::ibv_cmd_dereg_mr(mr) });
     if result.is_ok() {
-        // SAFETY: From `reg_mr`; this is its last use.
-        unsafe { free::<VerbsMr, Hold>(mr) };
+        // SAFETY: From `reg_mr` or `import_mr`; this is its last use.
+        unsafe { free::<VerbsMr, Member>(mr) };
     }
     number(result)
+}
+
+/// `import_mr`: a region that another context of the same open device has registered.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    let import = || {
+        let mut mr = Fresh::<VerbsMr, Member>::new()?;
+        // SAFETY: The protection domain is valid. The kernel checks the handle.
+        Errno::check(unsafe { private::ibv_cmd_query_mr(pd, mr.base(), handle) })?;
+        // SAFETY: The protection domain is valid.
+        Ok(mr.finish(unsafe { Member::new(pd) }).cast())
+    };
+    object(import())
+}
+
+/// `unimport_mr`: the region stays.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
+    // SAFETY: From `import_mr`; this is its last use.
+    unsafe { free::<VerbsMr, Member>(mr.cast()) };
 }

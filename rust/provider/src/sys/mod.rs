@@ -10,13 +10,16 @@
 #![allow(unsafe_code, reason = "all unsafe code is in this room")]
 
 pub(crate) mod abi;
+mod build;
 mod command;
 mod cq;
 mod device;
+mod domain;
 mod errno;
 mod memory;
 mod object;
 mod ops;
+mod poll;
 mod private;
 mod provider;
 mod qp;

@@ -4,11 +4,20 @@
 
 use super::errno::Errno;
 use core::{
+    cell::UnsafeCell,
     mem::{
         ManuallyDrop,
         MaybeUninit, //
     },
-    ptr::NonNull, //
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{
+            Acquire,
+            Relaxed,
+            Release, //
+        }, //
+    },
 };
 use std::alloc::{
     alloc_zeroed,
@@ -49,9 +58,22 @@ impl<Base, Payload> Fresh<Base, Payload> {
         })
     }
 
+    /// Allocates one that libibverbs does not fill in.
+    pub(super) fn with(base: Base) -> Result<Self, Errno> {
+        let mut object = Self::new()?;
+        // SAFETY: Allocated by the type invariants, and nobody else knows it.
+        unsafe { object.base().write(base) };
+        Ok(object)
+    }
+
     /// The object of C, for libibverbs to fill in. It stays at this address for its life.
     pub(super) fn base(&mut self) -> *mut Base {
-        self.object.as_ptr().cast()
+        self.base_ptr().as_ptr()
+    }
+
+    /// The same, for who keeps it.
+    pub(super) fn base_ptr(&mut self) -> NonNull<Base> {
+        self.object.cast()
     }
 
     /// The finished object, which [`free`] frees.
@@ -97,4 +119,66 @@ pub(super) unsafe fn free<Base, Payload>(base: *mut Base) {
     unsafe { payload.assume_init_drop() };
     // SAFETY: Allocated with this layout by the requirements of this function.
     unsafe { dealloc(object.cast(), Layout::new::<Object<Base, Payload>>()) };
+}
+
+/// How many others use an object.
+#[derive(Default)]
+pub(super) struct Users(AtomicUsize);
+
+impl Users {
+    /// `EBUSY` if there are any.
+    pub(super) fn none(&self) -> Result<(), Errno> {
+        match self.0.load(Acquire) {
+            0 => Ok(()),
+            _ => Err(Errno::EBUSY),
+        }
+    }
+}
+
+/// A use of an object, which [`Users::none`] sees.
+///
+/// # Invariants
+///
+/// The users are valid until this is dropped, and it is one of them.
+pub(super) struct Use(NonNull<Users>);
+
+impl Use {
+    /// One more use.
+    ///
+    /// # Safety
+    ///
+    /// The object of `users` is not freed while [`Users::none`] fails.
+    pub(super) unsafe fn new(users: &Users) -> Self {
+        users.0.fetch_add(1, Relaxed);
+        // INVARIANT: It was just counted, so the users stay valid by the requirements.
+        Self(users.into())
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariants.
+        unsafe { self.0.as_ref() }.0.fetch_sub(1, Release);
+    }
+}
+
+/// What belongs to a critical section of a program, from one call to another; empty outside.
+pub(super) struct Section<T>(UnsafeCell<Option<T>>);
+
+impl<T> Section<T> {
+    /// One that nobody is in.
+    pub(super) fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    /// What is inside.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else is in the section, or calls this, during the lifetime.
+    #[allow(clippy::mut_from_ref, reason = "the caller is alone in the section")]
+    pub(super) unsafe fn inside(&self) -> &mut Option<T> {
+        // SAFETY: By the requirements of this function.
+        unsafe { &mut *self.0.get() }
+    }
 }

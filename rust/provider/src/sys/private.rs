@@ -8,29 +8,42 @@
 //! name one layout: that of [`VerbsQp`] is from 45.0 on. All layouts are those of 56.1, and
 //! everything that depends on the release is in this file.
 
-use super::bindings::{
-    ibv_comp_channel,
-    ibv_context,
-    ibv_cq,
-    ibv_device,
-    ibv_device_attr_ex,
-    ibv_mr,
-    ibv_mw,
-    ibv_mw_bind,
-    ibv_pd,
-    ibv_port_attr,
-    ibv_qp,
-    ibv_qp_attr,
-    ibv_qp_ex,
-    ibv_qp_init_attr,
-    ibv_query_device_ex_input,
-    ibv_recv_wr,
-    ibv_send_wr,
-    ibv_srq,
-    ibv_srq_attr,
-    ibv_srq_init_attr,
-    ibv_wc,
-    verbs_context, //
+use super::{
+    bindings::{
+        ib_uverbs_attr,
+        ib_uverbs_ioctl_hdr,
+        ibv_comp_channel,
+        ibv_context,
+        ibv_cq,
+        ibv_cq_ex,
+        ibv_cq_init_attr_ex,
+        ibv_device,
+        ibv_device_attr_ex,
+        ibv_mr,
+        ibv_mw,
+        ibv_mw_bind,
+        ibv_parent_domain_init_attr,
+        ibv_pd,
+        ibv_port_attr,
+        ibv_qp,
+        ibv_qp_attr,
+        ibv_qp_ex,
+        ibv_qp_init_attr,
+        ibv_qp_init_attr_ex,
+        ibv_query_device_ex_input,
+        ibv_recv_wr,
+        ibv_send_wr,
+        ibv_srq,
+        ibv_srq_attr,
+        ibv_srq_init_attr,
+        ibv_td,
+        ibv_td_init_attr,
+        ibv_wc,
+        uverbs_default_objects_UVERBS_OBJECT_DEVICE,
+        verbs_context, //
+        UVERBS_ATTR_F_MANDATORY,
+    },
+    command::Plain, //
 };
 use core::{
     ffi::{
@@ -38,7 +51,8 @@ use core::{
         c_int,
         c_void, //
     },
-    mem::offset_of, //
+    mem::offset_of,
+    ptr::null_mut, //
 };
 
 /// Something that libibverbs keeps in a structure of the provider's.
@@ -74,7 +88,8 @@ pub(super) struct VerbsDeviceOps {
             private_data: Private,
         ) -> *mut verbs_context,
     >,
-    pub(super) import_context: Unused,
+    pub(super) import_context:
+        Option<unsafe extern "C" fn(device: *mut ibv_device, cmd_fd: c_int) -> *mut verbs_context>,
     pub(super) alloc_device: Option<unsafe extern "C" fn(found: Private) -> *mut VerbsDevice>,
     pub(super) uninit_device: Option<unsafe extern "C" fn(device: *mut VerbsDevice)>,
 }
@@ -106,8 +121,80 @@ pub(super) struct VerbsMr {
 pub(super) struct VerbsQp {
     /// A union with the `struct ibv_qp` that it begins with.
     pub(super) qp: ibv_qp_ex,
-    comp_mask: u32,
+    pub(super) comp_mask: u32,
     xrcd: Private,
+}
+
+impl VerbsQp {
+    /// `VERBS_QP_EX`: programs may build work requests.
+    pub(super) const EXTENDED: u32 = 2;
+}
+
+/// `struct ibv_command_buffer` with one attribute, which has a place in the structure of its own
+/// only here: attributes that the driver adds to a command of the core.
+#[repr(C)]
+pub(super) struct CommandBuffer {
+    next: Private,
+    next_attr: *mut ib_uverbs_attr,
+    last_attr: *mut ib_uverbs_attr,
+    uhw_in_idx: u8,
+    uhw_out_idx: u8,
+    uhw_in_headroom_dwords: u8,
+    uhw_out_headroom_dwords: u8,
+    /// Bits that say what to do on kernels that have no such command.
+    flags: u8,
+    hdr: ib_uverbs_ioctl_hdr,
+    attr: ib_uverbs_attr,
+}
+
+impl CommandBuffer {
+    /// Makes one for a method of the core's object of the device, with room for the answer, and
+    /// calls `f` with it.
+    pub(super) fn with_answer<Answer: Plain, R>(
+        method: u16,
+        id: u16,
+        answer: &mut Answer,
+        f: impl FnOnce(*mut Self) -> R,
+    ) -> R {
+        let mut buffer = Self {
+            next: null_mut(),
+            next_attr: null_mut(),
+            last_attr: null_mut(),
+            // `_UHW_NO_INDEX`: the command has nothing else of the driver's.
+            uhw_in_idx: 0xff,
+            uhw_out_idx: 0xff,
+            uhw_in_headroom_dwords: 0,
+            uhw_out_headroom_dwords: 0,
+            flags: 0,
+            hdr: ib_uverbs_ioctl_hdr {
+                object_id: uverbs_default_objects_UVERBS_OBJECT_DEVICE as u16,
+                method_id: method,
+                ..Default::default()
+            },
+            attr: ib_uverbs_attr {
+                attr_id: id,
+                len: const {
+                    assert!(size_of::<Answer>() <= u16::MAX as usize);
+                    size_of::<Answer>() as u16
+                },
+                flags: UVERBS_ATTR_F_MANDATORY as u16,
+                ..Default::default()
+            },
+        };
+        buffer.attr.__bindgen_anon_1.data = (&raw mut *answer).expose_provenance() as u64;
+        // One attribute is filled in, and there is no room for another one.
+        buffer.next_attr = (&raw mut buffer.attr).wrapping_add(1);
+        buffer.last_attr = buffer.next_attr;
+        f(&mut buffer)
+    }
+}
+
+#[cfg(test)]
+impl CommandBuffer {
+    /// What the kernel sees of it.
+    pub(super) fn parts(&self) -> (&ib_uverbs_ioctl_hdr, ib_uverbs_attr) {
+        (&self.hdr, self.attr)
+    }
 }
 
 /// An operation that the provider leaves out; libibverbs answers `EOPNOTSUPP`.
@@ -118,25 +205,34 @@ pub(super) type Unused = Option<unsafe extern "C" fn()>;
 pub(super) struct VerbsContextOps {
     pub(super) advise_mr_to_alloc_dm: [Unused; 2],
     pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, kind: u32) -> *mut ibv_mw>,
-    pub(super) alloc_null_mr_to_alloc_parent_domain: [Unused; 2],
+    pub(super) alloc_null_mr: [Unused; 1],
+    pub(super) alloc_parent_domain: Option<
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+    >,
     pub(super) alloc_pd: Option<unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd>,
-    pub(super) alloc_td_to_attach_mcast: [Unused; 4],
+    pub(super) alloc_td:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_td_init_attr) -> *mut ibv_td>,
+    pub(super) async_event_to_attach_mcast: [Unused; 3],
     pub(super) bind_mw:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
     pub(super) close_xrcd_to_create_counters: [Unused; 4],
     pub(super) create_cq: Option<
         unsafe extern "C" fn(*mut ibv_context, c_int, *mut ibv_comp_channel, c_int) -> *mut ibv_cq,
     >,
-    pub(super) create_cq_ex_to_create_flow_action_esp: [Unused; 3],
+    pub(super) create_cq_ex:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
+    pub(super) create_flow_to_create_flow_action_esp: [Unused; 2],
     pub(super) create_qp:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp>,
-    pub(super) create_qp_ex_to_create_rwq_ind_table: [Unused; 2],
+    pub(super) create_qp_ex:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
+    pub(super) create_rwq_ind_table: [Unused; 1],
     pub(super) create_srq:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq>,
     pub(super) create_srq_ex_to_create_wq: [Unused; 2],
     pub(super) dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
     pub(super) dealloc_pd: Option<unsafe extern "C" fn(*mut ibv_pd) -> c_int>,
-    pub(super) dealloc_td: [Unused; 1],
+    pub(super) dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
     pub(super) dereg_mr: Option<unsafe extern "C" fn(*mut VerbsMr) -> c_int>,
     pub(super) destroy_ah_to_destroy_counters: [Unused; 2],
     pub(super) destroy_cq: Option<unsafe extern "C" fn(*mut ibv_cq) -> c_int>,
@@ -146,7 +242,11 @@ pub(super) struct VerbsContextOps {
     pub(super) destroy_srq: Option<unsafe extern "C" fn(*mut ibv_srq) -> c_int>,
     pub(super) destroy_wq_to_detach_mcast: [Unused; 2],
     pub(super) free_context: Option<unsafe extern "C" fn(*mut ibv_context)>,
-    pub(super) free_dm_to_modify_flow_action_esp: [Unused; 7],
+    pub(super) free_dm_to_import_dm: [Unused; 3],
+    pub(super) import_mr: Option<unsafe extern "C" fn(*mut ibv_pd, handle: u32) -> *mut ibv_mr>,
+    pub(super) import_pd:
+        Option<unsafe extern "C" fn(*mut ibv_context, handle: u32) -> *mut ibv_pd>,
+    pub(super) modify_cq_to_modify_flow_action_esp: [Unused; 2],
     pub(super) modify_qp:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int>,
     pub(super) modify_qp_rate_limit: [Unused; 1],
@@ -182,7 +282,9 @@ pub(super) struct VerbsContextOps {
     pub(super) reg_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
     pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub(super) rereg_mr_to_unimport_pd: [Unused; 6],
+    pub(super) rereg_mr_to_unimport_dm: [Unused; 4],
+    pub(super) unimport_mr: Option<unsafe extern "C" fn(*mut ibv_mr)>,
+    pub(super) unimport_pd: Option<unsafe extern "C" fn(*mut ibv_pd)>,
 }
 
 // The layouts, as a C compiler lays out the header of 56.1 on x86-64.
@@ -192,22 +294,30 @@ const _: () = {
     assert!(offset_of!(VerbsDeviceOps, alloc_context) == 40);
     assert!(offset_of!(VerbsDeviceOps, uninit_device) == 64);
     assert!(size_of::<VerbsDevice>() == 712 && offset_of!(VerbsDevice, ops) == 664);
+    assert!(offset_of!(CommandBuffer, hdr) == 32 && offset_of!(CommandBuffer, attr) == 56);
     assert!(size_of::<VerbsMr>() == 56 && offset_of!(VerbsMr, mr_type) == 48);
     assert!(size_of::<VerbsQp>() == 376 && offset_of!(VerbsQp, comp_mask) == 360);
     assert!(size_of::<VerbsContextOps>() == 76 * 8);
     assert!(offset_of!(VerbsContextOps, alloc_mw) == 2 * 8);
+    assert!(offset_of!(VerbsContextOps, alloc_parent_domain) == 4 * 8);
     assert!(offset_of!(VerbsContextOps, alloc_pd) == 5 * 8);
+    assert!(offset_of!(VerbsContextOps, alloc_td) == 6 * 8);
     assert!(offset_of!(VerbsContextOps, bind_mw) == 10 * 8);
     assert!(offset_of!(VerbsContextOps, create_cq) == 15 * 8);
+    assert!(offset_of!(VerbsContextOps, create_cq_ex) == 16 * 8);
     assert!(offset_of!(VerbsContextOps, create_qp) == 19 * 8);
+    assert!(offset_of!(VerbsContextOps, create_qp_ex) == 20 * 8);
     assert!(offset_of!(VerbsContextOps, create_srq) == 22 * 8);
     assert!(offset_of!(VerbsContextOps, dealloc_mw) == 25 * 8);
     assert!(offset_of!(VerbsContextOps, dealloc_pd) == 26 * 8);
+    assert!(offset_of!(VerbsContextOps, dealloc_td) == 27 * 8);
     assert!(offset_of!(VerbsContextOps, dereg_mr) == 28 * 8);
     assert!(offset_of!(VerbsContextOps, destroy_cq) == 31 * 8);
     assert!(offset_of!(VerbsContextOps, destroy_qp) == 34 * 8);
     assert!(offset_of!(VerbsContextOps, destroy_srq) == 36 * 8);
     assert!(offset_of!(VerbsContextOps, free_context) == 39 * 8);
+    assert!(offset_of!(VerbsContextOps, import_mr) == 43 * 8);
+    assert!(offset_of!(VerbsContextOps, import_pd) == 44 * 8);
     assert!(offset_of!(VerbsContextOps, modify_qp) == 47 * 8);
     assert!(offset_of!(VerbsContextOps, modify_srq) == 49 * 8);
     assert!(offset_of!(VerbsContextOps, poll_cq) == 53 * 8);
@@ -220,6 +330,10 @@ const _: () = {
     assert!(offset_of!(VerbsContextOps, query_srq) == 64 * 8);
     assert!(offset_of!(VerbsContextOps, reg_mr) == 68 * 8);
     assert!(offset_of!(VerbsContextOps, req_notify_cq) == 69 * 8);
+    assert!(offset_of!(VerbsContextOps, unimport_mr) == 74 * 8);
+    assert!(offset_of!(VerbsContextOps, unimport_pd) == 75 * 8);
+    assert!(size_of::<ibv_cq_ex>() == 288 && offset_of!(ibv_cq_ex, start_poll) == 144);
+    assert!(offset_of!(ibv_qp_ex, comp_mask) == 160 && size_of::<ibv_qp_ex>() == 360);
 };
 
 // Those that return an error return a positive number, and 0 for success. The commands and their
@@ -246,6 +360,11 @@ unsafe extern "C" {
         cmd_size: usize,
         resp: Private,
         resp_size: usize,
+    ) -> c_int;
+    /// Asks for a context that is open already. `driver` has the driver's attributes.
+    pub(super) fn ibv_cmd_query_context(
+        context: *mut ibv_context,
+        driver: *mut CommandBuffer,
     ) -> c_int;
     pub(super) fn ibv_cmd_query_device_any(
         context: *mut ibv_context,
@@ -294,6 +413,8 @@ unsafe extern "C" {
         resp_size: usize,
     ) -> c_int;
     pub(super) fn ibv_cmd_dereg_mr(mr: *mut VerbsMr) -> c_int;
+    /// Fills in the region.
+    pub(super) fn ibv_cmd_query_mr(pd: *mut ibv_pd, mr: *mut VerbsMr, handle: u32) -> c_int;
     pub(super) fn ibv_cmd_create_cq(
         context: *mut ibv_context,
         cqe: c_int,
@@ -329,6 +450,12 @@ unsafe extern "C" {
         mask: c_int,
         cmd: Private,
         cmd_size: usize,
+    ) -> c_int;
+    /// Works in any process that has the device, too: the command is an `ioctl()`.
+    pub(super) fn ibv_cmd_post_send(
+        qp: *mut ibv_qp,
+        wr: *mut ibv_send_wr,
+        bad_wr: *mut *mut ibv_send_wr,
     ) -> c_int;
     pub(super) fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int;
     pub(super) fn ibv_cmd_create_srq(

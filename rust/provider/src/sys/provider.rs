@@ -8,9 +8,13 @@ use super::{
         Doorbell,
         Offer, //
     },
-    wc::Wcs,
+    wc::{
+        Wc,
+        Wcs, //
+    },
     wr::{
         RecvWrs,
+        SendWr,
         SendWrs, //
     }, //
 };
@@ -51,6 +55,10 @@ pub(crate) trait Provider: 'static {
     type Qp: Send + Sync;
     /// What belongs to a shared receive queue.
     type Srq: Send + Sync;
+    /// The turn of a program that takes completions one by one.
+    type Polling: Send;
+    /// The turn of a program that builds work requests one by one, and what it has built.
+    type Batch: Send;
 
     /// The features that the library implements, see `struct siw_ureq_alloc_ctx`.
     const WANT: u32;
@@ -60,6 +68,16 @@ pub(crate) trait Provider: 'static {
 
     /// Takes completions off the queue until there is no room for more.
     fn poll_cq(cq: &Self::Cq, out: &mut Wcs<'_>);
+
+    /// Begins to take completions one by one. Others who poll wait until [`Self::end_poll`], which
+    /// may be called in another thread.
+    fn start_poll(cq: &Self::Cq) -> Self::Polling;
+
+    /// Takes the next completion, if there is one.
+    fn next_poll(cq: &Self::Cq, polling: &mut Self::Polling) -> Option<Wc>;
+
+    /// Lets others poll.
+    fn end_poll(cq: &Self::Cq, polling: Self::Polling);
 
     /// Asks for an event at the next completion, or at the next one that is solicited or has
     /// failed.
@@ -71,7 +89,25 @@ pub(crate) trait Provider: 'static {
     /// Posts work requests until one fails, and leaves `wrs` at that one.
     fn post_send(qp: &Self::Qp, wrs: &mut SendWrs<'_>) -> Result<(), Errno>;
 
-    /// The same for receive work requests.
+    /// The work requests that can be built with these features: `enum
+    /// ibv_qp_create_send_ops_flags`.
+    fn send_ops(features: u32) -> u64;
+
+    /// Begins to build work requests. Others who post to the queue wait until [`Self::post_batch`]
+    /// or [`Self::abort_batch`], which may be called in another thread.
+    fn start_batch(qp: &Self::Qp) -> Self::Batch;
+
+    /// Adds a work request, which is judged as by [`Self::post_send`]. It is not posted yet.
+    fn add_to_batch(qp: &Self::Qp, batch: &mut Self::Batch, wr: &SendWr<'_>) -> Result<(), Errno>;
+
+    /// Posts what was added. If it fails, nothing is posted that the driver had not taken before it
+    /// failed.
+    fn post_batch(qp: &Self::Qp, batch: Self::Batch) -> Result<(), Errno>;
+
+    /// Forgets what was added.
+    fn abort_batch(qp: &Self::Qp, batch: Self::Batch);
+
+    /// [`Self::post_send`] for receive work requests.
     fn post_recv(qp: &Self::Qp, wrs: &mut RecvWrs<'_>) -> Result<(), Errno>;
 
     /// Makes what belongs to a shared receive queue.

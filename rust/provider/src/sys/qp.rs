@@ -8,13 +8,22 @@ use super::{
         ib_uverbs_create_qp_resp,
         ib_uverbs_modify_qp,
         ib_uverbs_query_qp,
+        ibv_context,
         ibv_pd,
         ibv_qp,
         ibv_qp_attr,
         ibv_qp_init_attr,
+        ibv_qp_init_attr_ex,
+        ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_CREATE_FLAGS as MASK_CREATE_FLAGS,
+        ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_PD as MASK_PD,
+        ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_SEND_OPS_FLAGS as MASK_SEND_OPS,
         ibv_recv_wr,
         ibv_send_wr,
         siw_uresp_create_qp, //
+    },
+    build::{
+        self,
+        Building, //
     },
     command::{
         Message,
@@ -22,6 +31,7 @@ use super::{
         Response, //
     },
     device::Hold,
+    domain::Member,
     errno::{
         number,
         object,
@@ -30,7 +40,8 @@ use super::{
     object::{
         free,
         payload,
-        Fresh, //
+        Fresh,
+        Section, //
     },
     private::{
         self,
@@ -46,10 +57,92 @@ use super::{
     },
     wr::Wrs, //
 };
-use core::ffi::c_int;
+use core::{
+    ffi::c_int,
+    mem::offset_of, //
+};
+
+// Extended attributes begin like others.
+const _: () = {
+    assert!(
+        offset_of!(ibv_qp_init_attr, sq_sig_all) == offset_of!(ibv_qp_init_attr_ex, sq_sig_all)
+    );
+    assert!(offset_of!(ibv_qp_init_attr, cap) == offset_of!(ibv_qp_init_attr_ex, cap));
+};
 
 /// What belongs to a queue pair.
-type Payload<V> = (<V as Provider>::Qp, Hold);
+pub(super) struct Payload<V: Provider> {
+    /// The provider's part.
+    pub(super) qp: V::Qp,
+    /// The program that builds work requests.
+    pub(super) building: Section<Building<V>>,
+    _pd: Member,
+}
+
+/// Makes a queue pair. A program builds work requests for one that is `extended`.
+///
+/// # Safety
+///
+/// The protection domain and the attributes are valid.
+unsafe fn create<V: Provider>(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+    extended: bool,
+) -> Result<*mut ibv_qp, Errno> {
+    let mut qp = Fresh::<VerbsQp, Payload<V>>::new()?;
+    let base: *mut ibv_qp = qp.base().cast();
+    let mut req = Request::<ib_uverbs_create_qp>::zeroed();
+    let mut resp = Response::<ib_uverbs_create_qp_resp, siw_uresp_create_qp>::zeroed();
+    let (cmd, cmd_size) = req.parts();
+    let (ans, ans_size) = resp.parts();
+    // SAFETY: By the requirements of this function; request and response are as long as said.
+    Errno::check(unsafe {
+        private::ibv_cmd_create_qp(pd, base, attr, cmd, cmd_size, ans, ans_size)
+    })?;
+    // SAFETY: The attributes are valid; the call has stored the limits that it got.
+    let attr = unsafe { attr.read() };
+    // SAFETY: The protection domain is valid.
+    let context = unsafe { (*pd).context };
+    // SAFETY: Its context is valid.
+    let fd = unsafe { (*context).cmd_fd };
+    // SAFETY: The protection domain is valid.
+    let member = unsafe { Member::new(pd) };
+    let answer = resp.driver;
+    let new = NewQp {
+        sends: Offer {
+            fd,
+            key: answer.sq_key,
+            entries: answer.num_sqe,
+        },
+        // The C driver makes no queue of size 0.
+        recvs: (attr.srq.is_null() && answer.num_rqe != 0).then_some(Offer {
+            fd,
+            key: answer.rq_key,
+            entries: answer.num_rqe,
+        }),
+        // SAFETY: The call has filled in the queue pair, which is freed after what belongs to it.
+        doorbell: unsafe { Doorbell::new(fd, qp.base_ptr().cast(), member.imported()) },
+        max_send_sge: attr.cap.max_send_sge,
+        max_recv_sge: attr.cap.max_recv_sge,
+        sig_all: attr.sq_sig_all != 0,
+        features: member.features(),
+    };
+    let made = V::create_qp(new).inspect_err(|_| {
+        // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with the
+        // context.
+        unsafe { private::ibv_cmd_destroy_qp(base) };
+    })?;
+    if extended {
+        // SAFETY: Nobody else has it yet, and zeros are valid where libibverbs has written nothing.
+        build::fill::<V>(unsafe { &mut *qp.base() });
+    }
+    let payload = Payload {
+        qp: made,
+        building: Section::new(),
+        _pd: member,
+    };
+    Ok(qp.finish(payload).cast())
+}
 
 /// `create_qp`.
 ///
@@ -60,58 +153,43 @@ pub(super) unsafe extern "C" fn create_qp<V: Provider>(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
+    // SAFETY: By the requirements of this function.
+    object(unsafe { create::<V>(pd, attr, false) })
+}
+
+/// `create_qp_ex`. `EOPNOTSUPP` for what cannot be had, a work request that cannot be built
+/// included.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn create_qp_ex<V: Provider>(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
     let create = || {
-        let mut qp = Fresh::<VerbsQp, Payload<V>>::new()?;
-        let base: *mut ibv_qp = qp.base().cast();
-        let mut req = Request::<ib_uverbs_create_qp>::zeroed();
-        let mut resp = Response::<ib_uverbs_create_qp_resp, siw_uresp_create_qp>::zeroed();
-        let (cmd, cmd_size) = req.parts();
-        let (ans, ans_size) = resp.parts();
-        // SAFETY: The protection domain and the attributes are valid; request and response are as
-        // long as said.
-        Errno::check(unsafe {
-            private::ibv_cmd_create_qp(pd, base, attr, cmd, cmd_size, ans, ans_size)
-        })?;
-        // SAFETY: The attributes are valid; the call has stored the limits that it got.
-        let attr = unsafe { attr.read() };
-        // SAFETY: The protection domain is valid.
-        let context = unsafe { (*pd).context };
-        // SAFETY: Its context is valid.
-        let fd = unsafe { (*context).cmd_fd };
-        // SAFETY: It is one that was opened.
-        let hold = unsafe { Hold::new(context) };
-        let answer = resp.driver;
-        let new = NewQp {
-            sends: Offer {
-                fd,
-                key: answer.sq_key,
-                entries: answer.num_sqe,
-            },
-            // The C driver makes no queue of size 0.
-            recvs: (attr.srq.is_null() && answer.num_rqe != 0).then_some(Offer {
-                fd,
-                key: answer.rq_key,
-                entries: answer.num_rqe,
-            }),
-            doorbell: Doorbell {
-                fd,
-                // SAFETY: The call has filled in the queue pair.
-                handle: unsafe { (*base).handle },
-            },
-            max_send_sge: attr.cap.max_send_sge,
-            max_recv_sge: attr.cap.max_recv_sge,
-            sig_all: attr.sq_sig_all != 0,
-            features: hold.features(),
-        };
-        match V::create_qp(new) {
-            Ok(payload) => Ok(qp.finish((payload, hold)).cast()),
-            Err(error) => {
-                // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
-                // the context.
-                unsafe { private::ibv_cmd_destroy_qp(base) };
-                Err(error)
+        // SAFETY: The attributes are valid.
+        let asked = unsafe { attr.read() };
+        let (mask, pd) = (asked.comp_mask, asked.pd);
+        // There are no such flags, but a program may say so.
+        let flags = mask & MASK_CREATE_FLAGS != 0 && asked.create_flags != 0;
+        if flags || mask & !(MASK_PD | MASK_SEND_OPS | MASK_CREATE_FLAGS) != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if mask & MASK_PD == 0 || pd.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let extended = mask & MASK_SEND_OPS != 0;
+        if extended {
+            // SAFETY: The context is valid.
+            let features = unsafe { Hold::new(context) }.features();
+            if asked.send_ops_flags & !V::send_ops(features) != 0 {
+                return Err(Errno::EOPNOTSUPP);
             }
         }
+        // Extended attributes begin like others; libibverbs relies on that, too.
+        // SAFETY: The attributes are valid, and so is the protection domain.
+        unsafe { create::<V>(pd, attr.cast(), extended) }
     };
     object(create())
 }
@@ -179,7 +257,7 @@ pub(super) unsafe extern "C" fn post_send<V: Provider>(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
-    let (qp, _) = unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) };
+    let qp = &unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) }.qp;
     // SAFETY: By the contract of `ibv_post_send`.
     let mut wrs = unsafe { Wrs::new(wr) };
     let result = V::post_send(qp, &mut wrs);
@@ -201,7 +279,7 @@ pub(super) unsafe extern "C" fn post_recv<V: Provider>(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
-    let (qp, _) = unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) };
+    let qp = &unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) }.qp;
     // SAFETY: By the contract of `ibv_post_recv`.
     let mut wrs = unsafe { Wrs::new(wr) };
     let result = V::post_recv(qp, &mut wrs);

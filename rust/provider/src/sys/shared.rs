@@ -7,9 +7,11 @@ use super::{
         self,
         ib_uverbs_cmd_hdr,
         ib_uverbs_post_send,
-        ib_uverbs_post_send_resp, //
+        ib_uverbs_post_send_resp,
+        ibv_qp, //
     },
-    errno::Errno, //
+    errno::Errno,
+    private, //
 };
 use core::{
     ffi::{
@@ -102,16 +104,56 @@ impl Drop for Shared {
 }
 
 /// What tells the driver that a send queue has new elements.
+///
+/// # Invariants
+///
+/// `qp` is the queue pair that this belongs to, which is valid until this is dropped.
 pub(crate) struct Doorbell {
     /// The device's descriptor.
-    pub(super) fd: c_int,
+    fd: c_int,
     /// The handle of the queue pair.
-    pub(super) handle: u32,
+    handle: u32,
+    qp: NonNull<ibv_qp>,
+    /// The device may be one that another process has opened. The kernel takes commands that are
+    /// written from that process alone.
+    imported: bool,
 }
 
+// SAFETY: Any thread may call libibverbs for a queue pair.
+unsafe impl Send for Doorbell {}
+
+// SAFETY: Any threads may call libibverbs for a queue pair at once.
+unsafe impl Sync for Doorbell {}
+
 impl Doorbell {
+    /// The doorbell of a queue pair that the kernel has made.
+    ///
+    /// # Safety
+    ///
+    /// It is dropped before the queue pair is freed.
+    pub(super) unsafe fn new(fd: c_int, qp: NonNull<ibv_qp>, imported: bool) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            fd,
+            // SAFETY: It is valid by the requirements of this function.
+            handle: unsafe { qp.as_ref() }.handle,
+            qp,
+            imported,
+        }
+    }
+
     /// Rings it: the command `POST_SEND` of uverbs without a work request.
     pub(crate) fn ring(&self) -> Result<(), Errno> {
+        if !self.imported {
+            return self.write();
+        }
+        let mut bad = null_mut();
+        // SAFETY: The queue pair is valid by the type invariants. There is no work request.
+        Errno::check(unsafe { private::ibv_cmd_post_send(self.qp.as_ptr(), null_mut(), &mut bad) })
+    }
+
+    /// Writes the command, which costs less than libibverbs' `ioctl()`.
+    fn write(&self) -> Result<(), Errno> {
         #[repr(C)]
         struct Command {
             header: ib_uverbs_cmd_hdr,

@@ -20,7 +20,7 @@ use super::{
         Request,
         Response, //
     },
-    device::Hold,
+    domain::Member,
     errno::{
         number,
         object,
@@ -42,7 +42,7 @@ use super::{
 use core::ffi::c_int;
 
 /// What belongs to a shared receive queue.
-type Payload<V> = (<V as Provider>::Srq, Hold);
+type Payload<V> = (<V as Provider>::Srq, Member);
 
 /// `create_srq`.
 ///
@@ -79,8 +79,8 @@ pub(super) unsafe extern "C" fn create_srq<V: Provider>(
             max_sge: attr.max_sge,
         };
         match V::create_srq(&new) {
-            // SAFETY: The context is valid.
-            Ok(payload) => Ok(srq.finish((payload, unsafe { Hold::new(context) }))),
+            // SAFETY: The protection domain is valid.
+            Ok(payload) => Ok(srq.finish((payload, unsafe { Member::new(pd) }))),
             Err(error) => {
                 // SAFETY: The kernel has made it, and nobody uses it. If this fails, it goes with
                 // the context.

@@ -32,6 +32,18 @@ pub(crate) struct Wc {
     pub(crate) invalidated: Option<u32>,
 }
 
+impl Wc {
+    /// `enum ibv_wc_flags`.
+    pub(super) fn flags(&self) -> c_uint {
+        self.invalidated.map_or(0, |_| WITH_INV as c_uint)
+    }
+
+    /// What the flags say is there: the key.
+    pub(super) fn extra(&self) -> u32 {
+        self.invalidated.unwrap_or(0)
+    }
+}
+
 /// A program's room for work completions.
 ///
 /// # Invariants
@@ -74,9 +86,9 @@ impl Wcs<'_> {
             opcode: wc.opcode,
             byte_len: wc.bytes,
             qp_num: wc.qp_num,
-            wc_flags: wc.invalidated.map_or(0, |_| WITH_INV as c_uint),
+            wc_flags: wc.flags(),
             __bindgen_anon_1: ibv_wc__bindgen_ty_1 {
-                invalidated_rkey: wc.invalidated.unwrap_or(0),
+                invalidated_rkey: wc.extra(),
             },
             ..Default::default()
         };

@@ -19,7 +19,7 @@ use super::{
         Request,
         Response, //
     },
-    device::Hold,
+    domain::Member,
     errno::{
         number,
         object,
@@ -45,7 +45,7 @@ use core::{
 /// As `ops` says.
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
     let alloc = || {
-        let mut mw = Fresh::<ibv_mw, Hold>::new()?;
+        let mut mw = Fresh::<ibv_mw, Member>::new()?;
         let mut req = Request::<ib_uverbs_alloc_mw>::zeroed();
         let mut resp = Response::<ib_uverbs_alloc_mw_resp>::zeroed();
         let (cmd, cmd_size) = req.parts();
@@ -55,9 +55,7 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
             private::ibv_cmd_alloc_mw(pd, kind, mw.base(), cmd, cmd_size, ans, ans_size)
         })?;
         // SAFETY: The protection domain is valid.
-        let context = unsafe { (*pd).context };
-        // SAFETY: So is its context.
-        Ok(mw.finish(unsafe { Hold::new(context) }))
+        Ok(mw.finish(unsafe { Member::new(pd) }))
     };
     object(alloc())
 }
@@ -72,7 +70,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let result = Errno::check(unsafe { private::ibv_cmd_dealloc_mw(mw) });
     if result.is_ok() {
         // SAFETY: From `alloc_mw`; this is its last use.
-        unsafe { free::<ibv_mw, Hold>(mw) };
+        unsafe { free::<ibv_mw, Member>(mw) };
     }
     number(result)
 }

@@ -158,6 +158,13 @@ pub(crate) struct Bind {
 pub(crate) struct SendWr<'a>(&'a ibv_send_wr);
 
 impl<'a> SendWr<'a> {
+    /// # Safety
+    ///
+    /// The work request is valid, and so is the list of its elements.
+    pub(super) unsafe fn new(wr: &'a ibv_send_wr) -> Self {
+        Self(wr)
+    }
+
     /// The number that the program gave it.
     pub(crate) fn id(&self) -> u64 {
         self.0.wr_id

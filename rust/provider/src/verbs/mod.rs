@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod post;
+mod turn;
 mod wc;
+
+use self::turn::Turn;
 
 use crate::{
     ring::{
@@ -14,7 +17,10 @@ use crate::{
         Sends, //
     },
     sys::{
-        abi::feature,
+        abi::{
+            feature,
+            send_ops, //
+        },
         Doorbell,
         Errno,
         NewQp,
@@ -22,7 +28,9 @@ use crate::{
         Offer,
         Provider,
         RecvWrs,
+        SendWr,
         SendWrs,
+        Wc,
         Wcs, //
     },
 };
@@ -50,7 +58,16 @@ impl<T> Locked<T> {
 pub(crate) struct Cq {
     entries: Completions,
     /// Index of the next entry; wraps.
-    get: Locked<u32>,
+    get: Turn<u32>,
+}
+
+impl Cq {
+    /// Takes the entry at `get`, if there is one.
+    fn take(&self, get: &mut u32) -> Option<Wc> {
+        let entry = self.entries.take(*get)?;
+        *get = get.wrapping_add(1);
+        Some(wc::completion(&entry))
+    }
 }
 
 /// A receive queue, and the elements that a work request may have.
@@ -61,7 +78,7 @@ struct RecvQueue {
 
 /// A queue pair.
 pub(crate) struct Qp {
-    sends: Locked<Sends>,
+    sends: Turn<Sends>,
     doorbell: Doorbell,
     max_sge: u32,
     sig_all: bool,
@@ -81,25 +98,39 @@ impl Provider for Siw {
     type Cq = Cq;
     type Qp = Qp;
     type Srq = Srq;
+    type Polling = u32;
+    type Batch = Sends;
 
     const WANT: u32 = feature::WINDOWS;
 
     fn create_cq(queue: &Offer) -> Result<Cq, Errno> {
         Ok(Cq {
             entries: Completions::map(queue)?,
-            get: Locked::new(0),
+            get: Turn::new(0),
         })
     }
 
     fn poll_cq(cq: &Cq, out: &mut Wcs<'_>) {
-        let mut get = cq.get.lock();
-        while !out.is_full() {
-            let Some(entry) = cq.entries.take(*get) else {
-                break;
-            };
-            *get = get.wrapping_add(1);
-            out.push(&wc::completion(&entry));
-        }
+        cq.get.with(|get| {
+            while !out.is_full() {
+                let Some(wc) = cq.take(get) else {
+                    break;
+                };
+                out.push(&wc);
+            }
+        });
+    }
+
+    fn start_poll(cq: &Cq) -> u32 {
+        cq.get.take()
+    }
+
+    fn next_poll(cq: &Cq, polling: &mut u32) -> Option<Wc> {
+        cq.take(polling)
+    }
+
+    fn end_poll(cq: &Cq, polling: u32) {
+        cq.get.give(polling);
     }
 
     fn req_notify_cq(cq: &Cq, solicited_only: bool) {
@@ -113,7 +144,7 @@ impl Provider for Siw {
             None => None,
         };
         Ok(Qp {
-            sends: Locked::new(sends),
+            sends: Turn::new(sends),
             doorbell: new.doorbell,
             max_sge: new.max_send_sge,
             sig_all: new.sig_all,
@@ -124,6 +155,37 @@ impl Provider for Siw {
 
     fn post_send(qp: &Qp, wrs: &mut SendWrs<'_>) -> Result<(), Errno> {
         qp.send(wrs)
+    }
+
+    fn send_ops(features: u32) -> u64 {
+        let windows = match features & feature::WINDOWS {
+            0 => 0,
+            _ => send_ops::LOCAL_INV | send_ops::BIND_MW,
+        };
+        send_ops::SEND
+            | send_ops::SEND_WITH_INV
+            | send_ops::RDMA_WRITE
+            | send_ops::RDMA_READ
+            | windows
+    }
+
+    fn start_batch(qp: &Qp) -> Sends {
+        qp.sends.take()
+    }
+
+    fn add_to_batch(qp: &Qp, batch: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
+        qp.push(batch, wr)
+    }
+
+    fn post_batch(qp: &Qp, mut batch: Sends) -> Result<(), Errno> {
+        let result = qp.publish(&mut batch);
+        qp.sends.give(batch);
+        result.map_err(|(error, _)| error)
+    }
+
+    fn abort_batch(qp: &Qp, mut batch: Sends) {
+        batch.discard();
+        qp.sends.give(batch);
     }
 
     fn post_recv(qp: &Qp, wrs: &mut RecvWrs<'_>) -> Result<(), Errno> {

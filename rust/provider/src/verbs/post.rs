@@ -46,34 +46,47 @@ fn limited(list: &[Sge], max: u32) -> Result<&[Sge], Errno> {
 impl Qp {
     /// Posts until one fails, and tells the driver.
     pub(super) fn send(&self, wrs: &mut SendWrs<'_>) -> Result<(), Errno> {
-        let mut queue = self.sends.lock();
-        let first = queue.position();
-        let mut result = Ok(());
-        while let Some(wr) = wrs.current() {
-            result = self.push(&mut queue, &wr);
-            if result.is_err() {
-                break;
+        self.sends.with(|queue| {
+            let mut result = Ok(());
+            while let Some(wr) = wrs.current() {
+                result = self.push(queue, &wr);
+                if result.is_err() {
+                    break;
+                }
+                wrs.step();
             }
-            wrs.step();
-        }
+            match self.publish(queue) {
+                Ok(()) => result,
+                Err((error, taken)) => {
+                    wrs.rewind(taken);
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// Gives the driver what was pushed, and tells it. Fails with the number of work requests that
+    /// the driver has taken although the call failed; it has not taken all of them.
+    pub(super) fn publish(&self, queue: &mut Sends) -> Result<(), (Errno, u32)> {
+        let first = queue.position();
+        queue.publish();
         if queue.position() == first || !queue.needs_doorbell(first) {
-            return result;
+            return Ok(());
         }
         let Err(error) = self.doorbell.ring() else {
-            return result;
+            return Ok(());
         };
         // The queue pair takes no work requests in its state, or the device is gone. What a call
         // refuses must not be executed later.
         let posted = queue.position().wrapping_sub(first);
-        let done = queue.take_back(first);
-        if done == posted {
-            return result;
+        match queue.take_back(first) {
+            taken if taken == posted => Ok(()),
+            taken => Err((error, taken)),
         }
-        wrs.rewind(done);
-        Err(error)
     }
 
-    fn push(&self, queue: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
+    /// Judges a work request, and appends it.
+    pub(super) fn push(&self, queue: &mut Sends, wr: &SendWr<'_>) -> Result<(), Errno> {
         let (op, remote) = match wr.opcode() {
             wr_opcode::BIND_MW if self.windows => return self.push_bind(queue, wr),
             wr_opcode::LOCAL_INV if self.windows => {

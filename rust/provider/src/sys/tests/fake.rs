@@ -42,7 +42,9 @@ pub(super) const RQ_KEY: u64 = 8192;
 pub(super) const CQ_KEY: u64 = 12288;
 pub(super) const ENTRIES: u32 = 4;
 const FILE_SIZE: u64 = 16384;
-/// `EBUSY`, of which the library knows nothing.
+/// The handle of all protection domains.
+pub(super) const PD_HANDLE: u32 = 77;
+/// `EBUSY`, as the kernel says it.
 pub(super) const BUSY: c_int = 16;
 
 /// What the kernel answers, and what it was asked.
@@ -54,8 +56,12 @@ pub(super) struct Kernel {
     pub(super) cq: (u64, u32),
     pub(super) wanted: Option<u32>,
     pub(super) destroy: c_int,
+    /// The error of imports, or 0.
+    pub(super) import: c_int,
     pub(super) destroyed: u32,
     pub(super) closed: u32,
+    /// Doorbells by `ioctl()`.
+    pub(super) rings: u32,
 }
 
 pub(super) const GOOD: Kernel = Kernel {
@@ -65,8 +71,10 @@ pub(super) const GOOD: Kernel = Kernel {
     cq: (CQ_KEY, ENTRIES),
     wanted: None,
     destroy: 0,
+    import: 0,
     destroyed: 0,
     closed: 0,
+    rings: 0,
 };
 
 thread_local! {
@@ -145,6 +153,48 @@ extern "C" fn ibv_cmd_get_context(
 }
 
 #[no_mangle]
+extern "C" fn ibv_cmd_query_context(
+    _context: *mut ibv_context,
+    driver: *mut CommandBuffer,
+) -> c_int {
+    // SAFETY: The library has made it.
+    let (hdr, attr) = unsafe { (*driver).parts() };
+    assert_eq!((hdr.object_id, hdr.method_id), (0, 4));
+    assert_eq!((attr.attr_id, attr.len), (1 << 12, 8));
+    // SAFETY: Any bytes make an address.
+    let to = unsafe { attr.__bindgen_anon_1.data } as usize;
+    let pad = kernel(|kernel| kernel.features);
+    let answer = siw_uresp_alloc_ctx { dev_id: 1, pad };
+    // SAFETY: The library gives room for the answer.
+    unsafe { core::ptr::with_exposed_provenance_mut::<siw_uresp_alloc_ctx>(to).write(answer) };
+    kernel(|kernel| kernel.import)
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_alloc_pd(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    _cmd: Private,
+    _cmd_size: usize,
+    _resp: Private,
+    _resp_size: usize,
+) -> c_int {
+    let handle = PD_HANDLE;
+    // SAFETY: The library has made it.
+    unsafe { pd.write(ibv_pd { context, handle }) };
+    0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_query_mr(pd: *mut ibv_pd, mr: *mut VerbsMr, handle: u32) -> c_int {
+    // SAFETY: The library has made it.
+    unsafe { (*mr).mr.handle = handle };
+    // SAFETY: The library has made it.
+    unsafe { (*mr).mr.pd = pd };
+    kernel(|kernel| kernel.import)
+}
+
+#[no_mangle]
 extern "C" fn ibv_cmd_create_cq(
     _context: *mut ibv_context,
     _cqe: c_int,
@@ -208,11 +258,27 @@ extern "C" fn ibv_cmd_create_srq(
     0
 }
 
+#[no_mangle]
+extern "C" fn ibv_cmd_post_send(
+    _qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    _bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    assert!(wr.is_null());
+    kernel(|kernel| kernel.rings += 1);
+    0
+}
+
 fn destroy() -> c_int {
     kernel(|kernel| {
         kernel.destroyed += u32::from(kernel.destroy == 0);
         kernel.destroy
     })
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_dealloc_pd(_pd: *mut ibv_pd) -> c_int {
+    destroy()
 }
 
 #[no_mangle]
@@ -241,15 +307,14 @@ macro_rules! plain_calls {
 }
 
 plain_calls! {
-    ibv_cmd_query_device_any ibv_cmd_query_port ibv_cmd_alloc_pd ibv_cmd_dealloc_pd ibv_cmd_reg_mr
-    ibv_cmd_dereg_mr ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
+    ibv_cmd_query_device_any ibv_cmd_query_port ibv_cmd_reg_mr ibv_cmd_dereg_mr ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
 }
 
 /// A program that has opened the device.
 pub(super) struct Program {
     pub(super) file: File,
-    context: *mut ibv_context,
-    pd: ibv_pd,
+    pub(super) context: *mut ibv_context,
+    pub(super) pd: *mut ibv_pd,
     pub(super) ops: &'static VerbsContextOps,
 }
 
@@ -266,15 +331,61 @@ impl Program {
         if outer.is_null() {
             return None;
         }
+        Some(Self::with(file, outer))
+    }
+
+    /// Imports the device; `None` if the library refuses.
+    pub(super) fn import(kernel_says: Kernel) -> Option<Self> {
+        kernel(|kernel| *kernel = kernel_says);
+        let file = tempfile();
+        file.set_len(FILE_SIZE).unwrap();
+        // SAFETY: The library has registered a constant table.
+        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
+        // SAFETY: The device is not looked at.
+        let outer = unsafe { ops.import_context.unwrap()(null_mut(), file.as_raw_fd()) };
+        (!outer.is_null()).then(|| Self::with(file, outer))
+    }
+
+    fn with(file: File, outer: *mut verbs_context) -> Self {
         // SAFETY: It is a context.
         let context = unsafe { &raw mut (*outer).context };
-        Some(Self {
+        // SAFETY: The library has set a constant table.
+        let ops = unsafe { &*CONTEXT_OPS.get() };
+        Self {
             file,
             context,
-            pd: ibv_pd { context, handle: 0 },
-            // SAFETY: The library has set a constant table.
-            ops: unsafe { &*CONTEXT_OPS.get() },
-        })
+            // SAFETY: The context is valid.
+            pd: unsafe { ops.alloc_pd.unwrap()(context) },
+            ops,
+        }
+    }
+
+    /// An extended completion queue, and what the error was.
+    pub(super) fn cq_ex(&self, mut attr: ibv_cq_init_attr_ex) -> Result<*mut ibv_cq_ex, Errno> {
+        attr.cqe = 4;
+        // SAFETY: The context and the attributes are valid.
+        let cq = unsafe { self.ops.create_cq_ex.unwrap()(self.context, &mut attr) };
+        if cq.is_null() {
+            return Err(Errno::last());
+        }
+        Ok(cq)
+    }
+
+    /// A queue pair for which the program builds work requests, and what the error was.
+    pub(super) fn qp_ex(&self, comp_mask: u32, ops: u64) -> Result<*mut ibv_qp_ex, Errno> {
+        let mut attr = ibv_qp_init_attr_ex {
+            comp_mask,
+            pd: self.pd,
+            send_ops_flags: ops,
+            ..Default::default()
+        };
+        attr.cap.max_send_sge = 2;
+        // SAFETY: The context and the attributes are valid.
+        let qp = unsafe { self.ops.create_qp_ex.unwrap()(self.context, &mut attr) };
+        if qp.is_null() {
+            return Err(Errno::last());
+        }
+        Ok(qp.cast())
     }
 
     /// What the driver sees of a queue.
@@ -295,14 +406,14 @@ impl Program {
         attr.cap.max_send_sge = 2;
         attr.cap.max_recv_sge = 1;
         // SAFETY: The protection domain and the attributes are valid.
-        unsafe { self.ops.create_qp.unwrap()(&mut self.pd, &mut attr) }
+        unsafe { self.ops.create_qp.unwrap()(self.pd, &mut attr) }
     }
 
     pub(super) fn srq(&mut self) -> *mut ibv_srq {
         let mut attr = ibv_srq_init_attr::default();
         attr.attr.max_sge = 1;
         // SAFETY: The protection domain and the attributes are valid.
-        unsafe { self.ops.create_srq.unwrap()(&mut self.pd, &mut attr) }
+        unsafe { self.ops.create_srq.unwrap()(self.pd, &mut attr) }
     }
 
     /// Posts the list, and returns the error and the index of the work request that failed.

@@ -2,6 +2,8 @@
 
 //! The library through its tables, as libibverbs uses it.
 
+mod domain;
+mod extended;
 mod fake;
 
 use self::fake::*;
