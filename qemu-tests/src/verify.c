@@ -5,6 +5,8 @@
  * Payload is a function of a seed and the position, so that either side knows what must
  * be in a buffer, and what must not have changed around it.
  *
+ * EXTENDED=1 in the environment of one side or both makes it use extended verbs.
+ *
  * "verify server|client ADDRESS endless SECONDS" goes on until the connections end, in
  * any way, or the client disconnects during traffic. Then all successfully completed
  * data must be right, and no memory may change any more. The exit status is 0 if so, 1
@@ -43,6 +45,113 @@ static const char *host;
 #define GUARD_SEED 9000
 #define SLOT_SIZE (MAX_LEN + 3 * GUARD)
 #define MAX_SGE 6
+
+/* ---- extended verbs ---- */
+
+/*
+ * With EXTENDED=1 in the environment, queues are extended, and used by their own functions. The
+ * other end need not know.
+ */
+static bool extended;
+
+static struct ibv_cq *create_cq(struct ibv_context *verbs, struct ibv_comp_channel *events)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = 256, .channel = events, .wc_flags = IBV_WC_STANDARD_FLAGS };
+
+	if (!extended)
+		return ibv_create_cq(verbs, 256, NULL, events, 0);
+	return ibv_cq_ex_to_cq(ibv_create_cq_ex(verbs, &attr));
+}
+
+static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .srq = attr->srq,
+		.cap = attr->cap, .qp_type = attr->qp_type,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_INV |
+				  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ,
+	};
+
+	return extended ? rdma_create_qp_ex(id, &ex) : rdma_create_qp(id, pd, attr);
+}
+
+static int poll_cq(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)cq;
+	struct ibv_poll_cq_attr attr = {};
+	int rc;
+
+	if (!extended)
+		return ibv_poll_cq(cq, 1, wc);
+	rc = ibv_start_poll(ex, &attr);
+	if (rc)
+		return rc == ENOENT ? 0 : -rc;
+	*wc = (struct ibv_wc){
+		.wr_id = ex->wr_id, .status = ex->status, .opcode = ibv_wc_read_opcode(ex),
+		.vendor_err = ibv_wc_read_vendor_err(ex), .byte_len = ibv_wc_read_byte_len(ex),
+		.qp_num = ibv_wc_read_qp_num(ex), .wc_flags = ibv_wc_read_wc_flags(ex),
+		.invalidated_rkey = ibv_wc_read_invalidated_rkey(ex),
+	};
+	ibv_end_poll(ex);
+	return 1;
+}
+
+static void build(struct ibv_qp_ex *ex, const struct ibv_send_wr *wr)
+{
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags & ~IBV_SEND_INLINE;
+	switch (wr->opcode) {
+	case IBV_WR_SEND:
+		ibv_wr_send(ex);
+		break;
+	case IBV_WR_SEND_WITH_INV:
+		ibv_wr_send_inv(ex, wr->invalidate_rkey);
+		break;
+	case IBV_WR_RDMA_WRITE:
+		ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+		break;
+	case IBV_WR_RDMA_READ:
+		ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+		break;
+	default:
+		die("opcode %d", wr->opcode);
+	}
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		struct ibv_data_buf bufs[MAX_SGE];
+
+		for (int i = 0; i < wr->num_sge; i++)
+			bufs[i] = (struct ibv_data_buf){ .addr = (void *)(uintptr_t)wr->sg_list[i].addr,
+							 .length = wr->sg_list[i].length };
+		ibv_wr_set_inline_data_list(ex, wr->num_sge, bufs);
+	} else {
+		ibv_wr_set_sge_list(ex, wr->num_sge, wr->sg_list);
+	}
+}
+
+/* Posts one work request, after some that are given up and must leave no trace. */
+static int post(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_qp_ex *ex;
+	struct ibv_send_wr *bad;
+
+	if (!extended)
+		return ibv_post_send(qp, wr, &bad);
+	ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	build(ex, wr);
+	build(ex, wr);
+	ibv_wr_abort(ex);
+	ibv_wr_start(ex);
+	build(ex, wr);
+	ibv_wr_send(ex);
+	ibv_wr_set_inline_data(ex, ex, 4096);
+	if (ibv_wr_complete(ex) != EINVAL)
+		wrong("too much inline data was taken");
+	ibv_wr_start(ex);
+	build(ex, wr);
+	return ibv_wr_complete(ex);
+}
 
 /* ---- payload ---- */
 
@@ -191,11 +300,11 @@ static void make_qp(struct link *l, struct rdma_cm_id *id, struct ibv_srq *srq)
 	if (!l->pd)
 		l->pd = ibv_alloc_pd(id->verbs);
 	l->events = ibv_create_comp_channel(id->verbs);
-	l->cq = ibv_create_cq(id->verbs, 256, NULL, l->events, 0);
+	l->cq = create_cq(id->verbs, l->events);
 	if (!l->pd || !l->events || !l->cq)
 		die("creating the CQ: %s", strerror(errno));
 	attr.send_cq = attr.recv_cq = l->cq;
-	must(rdma_create_qp(id, l->pd, &attr));
+	must(create_qp(id, l->pd, &attr));
 	l->qp = id->qp;
 }
 
@@ -254,23 +363,23 @@ static bool next_wc(struct link *l, struct ibv_wc *wc, int ms)
 	int n;
 
 	for (;;) {
-		n = ibv_poll_cq(l->cq, 1, wc);
+		n = poll_cq(l->cq, wc);
 		if (n < 0)
-			die("ibv_poll_cq: %d", n);
+			die("polling: %d", n);
 		if (n)
 			return true;
 		must(ibv_req_notify_cq(l->cq, 0));
 		/* Completions before the request caused no event. */
-		n = ibv_poll_cq(l->cq, 1, wc);
+		n = poll_cq(l->cq, wc);
 		if (n)
 			return true;
 		if (poll(&fd, 1, ms) <= 0)
-			return ibv_poll_cq(l->cq, 1, wc) == 1;
+			return poll_cq(l->cq, wc) == 1;
 		if (ibv_get_cq_event(l->events, &cq, &context)) {
 			if (!endless)
 				die("ibv_get_cq_event: %s", strerror(errno));
 			l->gone = true;
-			return ibv_poll_cq(l->cq, 1, wc) == 1;
+			return poll_cq(l->cq, wc) == 1;
 		}
 		ibv_ack_cq_events(cq, 1);
 	}
@@ -326,11 +435,11 @@ static void post_recv(struct link *l, uint64_t wr_id, struct ibv_sge *sge, int n
 
 static void post_send(struct link *l, struct ibv_send_wr *wr)
 {
-	struct ibv_send_wr *bad;
+	int rc = post(l->qp, wr);
 
-	if (ibv_post_send(l->qp, wr, &bad)) {
+	if (rc) {
 		if (!endless)
-			die("ibv_post_send: %s", strerror(errno));
+			die("posting: %s", strerror(rc > 0 ? rc : errno));
 		l->gone = true;
 	}
 }
@@ -915,7 +1024,7 @@ static void spin(struct link *l, uint64_t wr_id)
 	struct ibv_wc wc;
 
 	for (int i = 0; i < 20000; i++) {
-		if (ibv_poll_cq(l->cq, 1, &wc) == 1) {
+		if (poll_cq(l->cq, &wc) == 1) {
 			want(wc, wr_id, IBV_WC_SUCCESS);
 			return;
 		}
@@ -1198,7 +1307,7 @@ static void forbidden_test(void)
 static void revoke_test(void)
 {
 	struct small s = { 0 };
-	struct ibv_send_wr wr, *bad;
+	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
 
@@ -1212,7 +1321,7 @@ static void revoke_test(void)
 			wr.opcode = IBV_WR_RDMA_WRITE;
 			wr.wr.rdma.rkey = s.theirs.rkey;
 			wr.wr.rdma.remote_addr = s.theirs.addr + 4096;
-			if (ibv_post_send(s.link.qp, &wr, &bad))
+			if (post(s.link.qp, &wr))
 				break;
 			wc = wait_wc(&s.link);
 			while (wc.wr_id < 64)
@@ -1306,6 +1415,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	server = !strcmp(argv[1], "server");
 	host = argv[2];
+	extended = getenv("EXTENDED");
 	c_siw = driver && !strcmp(driver, "c-siw");
 	c_siw_peer = peer && !strcmp(peer, "c-siw");
 	channel = rdma_create_event_channel();
