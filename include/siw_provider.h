@@ -5,6 +5,8 @@
  */
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

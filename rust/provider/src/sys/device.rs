@@ -29,6 +29,7 @@ use super::{
         object,
         Errno, //
     },
+    lid,
     object::{
         free,
         Fresh, //
@@ -357,7 +358,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
     number(result)
 }
 
-/// `query_port`.
+/// `query_port`. The driver knows no LID, so it is made of an address.
 ///
 /// # Safety
 ///
@@ -370,9 +371,15 @@ pub(super) unsafe extern "C" fn query_port(
     let mut req = Request::<ib_uverbs_query_port>::zeroed();
     let (cmd, size) = req.parts();
     // SAFETY: The context and the room for attributes are valid; the request is as long as said.
-    number(Errno::check(unsafe {
-        private::ibv_cmd_query_port(context, port, attr, cmd, size)
-    }))
+    let ret = unsafe { private::ibv_cmd_query_port(context, port, attr, cmd, size) };
+    let result = Errno::check(ret);
+    if result.is_ok() {
+        // SAFETY: The context is valid.
+        let local = unsafe { lid::Local::of(context, port) };
+        // SAFETY: The room for attributes is valid.
+        unsafe { &mut *attr }.lid = local.map_or(0, |local| local.lid());
+    }
+    number(result)
 }
 
 const _: () = assert!(offset_of!(ibv_device_attr_ex, orig_attr.fw_ver) == 0);

@@ -16,6 +16,7 @@ mod cq;
 mod device;
 mod domain;
 mod errno;
+mod lid;
 mod memory;
 mod object;
 mod ops;

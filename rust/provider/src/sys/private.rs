@@ -19,6 +19,7 @@ use super::{
         ibv_cq_init_attr_ex,
         ibv_device,
         ibv_device_attr_ex,
+        ibv_gid,
         ibv_mr,
         ibv_mw,
         ibv_mw_bind,
@@ -380,6 +381,13 @@ unsafe extern "C" {
         attr: *mut ibv_port_attr,
         cmd: Private,
         cmd_size: usize,
+    ) -> c_int;
+    /// Not a command, but public. Of an entry that is empty it stores zeros.
+    pub(super) fn ibv_query_gid(
+        context: *mut ibv_context,
+        port: u8,
+        index: c_int,
+        gid: *mut ibv_gid,
     ) -> c_int;
     pub(super) fn ibv_cmd_alloc_pd(
         context: *mut ibv_context,

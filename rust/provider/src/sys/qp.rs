@@ -8,10 +8,12 @@ use super::{
         ib_uverbs_create_qp_resp,
         ib_uverbs_modify_qp,
         ib_uverbs_query_qp,
+        ibv_ah_attr,
         ibv_context,
         ibv_pd,
         ibv_qp,
         ibv_qp_attr,
+        ibv_qp_attr_mask_IBV_QP_AV as AV,
         ibv_qp_init_attr,
         ibv_qp_init_attr_ex,
         ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_CREATE_FLAGS as MASK_CREATE_FLAGS,
@@ -37,6 +39,10 @@ use super::{
         object,
         Errno, //
     },
+    lid::{
+        self,
+        Dlid, //
+    },
     object::{
         free,
         payload,
@@ -59,7 +65,10 @@ use super::{
 };
 use core::{
     ffi::c_int,
-    mem::offset_of, //
+    mem::{
+        offset_of,
+        MaybeUninit, //
+    }, //
 };
 
 // Extended attributes begin like others.
@@ -76,6 +85,8 @@ pub(super) struct Payload<V: Provider> {
     pub(super) qp: V::Qp,
     /// The program that builds work requests.
     pub(super) building: Section<Building<V>>,
+    /// The LID of the peer that the program has set.
+    dlid: Dlid,
     _pd: Member,
 }
 
@@ -139,6 +150,7 @@ unsafe fn create<V: Provider>(
     let payload = Payload {
         qp: made,
         building: Section::new(),
+        dlid: Dlid::default(),
         _pd: member,
     };
     Ok(qp.finish(payload).cast())
@@ -194,41 +206,87 @@ pub(super) unsafe extern "C" fn create_qp_ex<V: Provider>(
     object(create())
 }
 
-/// `query_qp`.
+/// `query_qp`. A peer that was named by its LID is named so again.
 ///
 /// # Safety
 ///
 /// As `ops` says.
-pub(super) unsafe extern "C" fn query_qp(
+pub(super) unsafe extern "C" fn query_qp<V: Provider>(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
+    let dlid = &unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) }.dlid;
     let mut req = Request::<ib_uverbs_query_qp>::zeroed();
     let (cmd, size) = req.parts();
     // SAFETY: The queue pair and the room for attributes are valid; the request is as long as said.
-    number(Errno::check(unsafe {
-        private::ibv_cmd_query_qp(qp, attr, mask, init, cmd, size)
-    }))
+    let ret = unsafe { private::ibv_cmd_query_qp(qp, attr, mask, init, cmd, size) };
+    let result = Errno::check(ret);
+    if result.is_ok() {
+        // SAFETY: The room for attributes is valid; the call has filled it in.
+        dlid.restore(unsafe { &mut (*attr).ah_attr });
+    }
+    number(result)
 }
 
-/// `modify_qp`.
+/// `modify_qp`. A peer that is named by its LID gets the driver's kind of name.
 ///
 /// # Safety
 ///
 /// As `ops` says.
-pub(super) unsafe extern "C" fn modify_qp(
+pub(super) unsafe extern "C" fn modify_qp<V: Provider>(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
+    // SAFETY: From `create_qp`, and nobody destroys a queue pair that is in use.
+    let dlid = &unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) }.dlid;
+    if mask & AV as c_int == 0 {
+        // SAFETY: As this function demands.
+        return number(unsafe { command(qp, attr, mask) });
+    }
+    // SAFETY: The queue pair is valid.
+    let context = unsafe { (*qp).context };
+    // SAFETY: By `mask` these attributes are valid.
+    let ah = unsafe { (*attr).ah_attr };
+    // SAFETY: The context is valid.
+    let result = match unsafe { lid::routed(context, &ah) } {
+        None => {
+            // SAFETY: As this function demands.
+            let result = unsafe { command(qp, attr, mask) };
+            result.map(|()| dlid.set(0))
+        }
+        Some(route) => {
+            // The program's own are not changed. Those that `mask` does not name are copied, too,
+            // and may be anything.
+            // SAFETY: The attributes are valid.
+            let mut copy: MaybeUninit<ibv_qp_attr> =
+                unsafe { attr.cast::<MaybeUninit<_>>().read() };
+            let to = copy
+                .as_mut_ptr()
+                .wrapping_byte_add(offset_of!(ibv_qp_attr, ah_attr));
+            // SAFETY: It is a part of the copy.
+            unsafe { to.cast::<ibv_ah_attr>().write(route) };
+            // SAFETY: As this function demands, for the copy as well.
+            let result = unsafe { command(qp, copy.as_mut_ptr(), mask) };
+            result.map(|()| dlid.set(ah.dlid))
+        }
+    };
+    number(result)
+}
+
+/// The command `MODIFY_QP`.
+///
+/// # Safety
+///
+/// As [`modify_qp`].
+unsafe fn command(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> Result<(), Errno> {
     let mut req = Request::<ib_uverbs_modify_qp>::zeroed();
     let (cmd, size) = req.parts();
     // SAFETY: The queue pair and the attributes are valid; the request is as long as said.
-    number(Errno::check(unsafe {
-        private::ibv_cmd_modify_qp(qp, attr, mask, cmd, size)
-    }))
+    Errno::check(unsafe { private::ibv_cmd_modify_qp(qp, attr, mask, cmd, size) })
 }
 
 /// `destroy_qp`.

@@ -20,6 +20,7 @@ use core::{
         RefCell, //
     },
     ffi::c_int,
+    mem::zeroed,
     ptr::{
         null,
         null_mut, //
@@ -62,6 +63,10 @@ pub(super) struct Kernel {
     pub(super) closed: u32,
     /// Doorbells by `ioctl()`.
     pub(super) rings: u32,
+    /// The only address of the port, its netmask, and the address vector of the queue pair.
+    pub(super) addr: [u8; 4],
+    pub(super) netmask: [u8; 4],
+    pub(super) ah: ibv_ah_attr,
 }
 
 pub(super) const GOOD: Kernel = Kernel {
@@ -75,6 +80,10 @@ pub(super) const GOOD: Kernel = Kernel {
     destroyed: 0,
     closed: 0,
     rings: 0,
+    addr: [10, 77, 1, 2],
+    netmask: [255, 255, 0, 0],
+    // SAFETY: Zeros are valid for numbers.
+    ah: unsafe { zeroed() },
 };
 
 thread_local! {
@@ -296,6 +305,111 @@ extern "C" fn ibv_cmd_destroy_srq(_srq: *mut ibv_srq) -> c_int {
     destroy()
 }
 
+#[no_mangle]
+extern "C" fn ibv_query_gid(
+    _context: *mut ibv_context,
+    _port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    let [a, b, c, d] = kernel(|kernel| kernel.addr);
+    let raw = match index {
+        1 => [0xfe; 16],
+        2 => [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, a, b, c, d],
+        _ => return -1,
+    };
+    // SAFETY: There is room for a GID.
+    unsafe { *gid = ibv_gid { raw } };
+    0
+}
+
+/// In place of libc's. There are two interfaces, and the first has another address.
+#[no_mangle]
+extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
+    let address = |bytes| {
+        let address = sockaddr_in {
+            sin_family: AF_INET as _,
+            sin_addr: in_addr {
+                s_addr: u32::from_ne_bytes(bytes),
+            },
+            ..Default::default()
+        };
+        Box::into_raw(Box::new(address)).cast()
+    };
+    let (addr, netmask) = kernel(|kernel| (kernel.addr, kernel.netmask));
+    let second = ifaddrs {
+        ifa_addr: address(addr),
+        ifa_netmask: address(netmask),
+        ..Default::default()
+    };
+    let first = ifaddrs {
+        ifa_next: Box::into_raw(Box::new(second)),
+        ifa_addr: address([127, 0, 0, 1]),
+        ifa_netmask: address([255, 0, 0, 0]),
+        ..Default::default()
+    };
+    // SAFETY: There is room for the pointer.
+    unsafe { *list = Box::into_raw(Box::new(first)) };
+    0
+}
+
+#[no_mangle]
+extern "C" fn freeifaddrs(mut list: *mut ifaddrs) {
+    while !list.is_null() {
+        // SAFETY: From `getifaddrs`, and nobody uses it any more.
+        let entry = unsafe { Box::from_raw(list) };
+        for address in [entry.ifa_addr, entry.ifa_netmask] {
+            // SAFETY: From `getifaddrs`, too, which gives each address to one entry.
+            drop(unsafe { Box::from_raw(address.cast::<sockaddr_in>()) });
+        }
+        list = entry.ifa_next;
+    }
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_query_port(
+    _context: *mut ibv_context,
+    _port: u8,
+    _attr: *mut ibv_port_attr,
+    _cmd: Private,
+    _cmd_size: usize,
+) -> c_int {
+    0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_modify_qp(
+    _qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    _cmd: Private,
+    _cmd_size: usize,
+) -> c_int {
+    // SAFETY: The attributes are valid.
+    let ah = unsafe { (*attr).ah_attr };
+    kernel(|kernel| {
+        if kernel.destroy == 0 {
+            // The core drops it.
+            kernel.ah = ibv_ah_attr { dlid: 0, ..ah };
+        }
+        kernel.destroy
+    })
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_query_qp(
+    _qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    _init: *mut ibv_qp_init_attr,
+    _cmd: Private,
+    _cmd_size: usize,
+) -> c_int {
+    // SAFETY: There is room for the attributes.
+    unsafe { (*attr).ah_attr = kernel(|kernel| kernel.ah) };
+    0
+}
+
 /// Calls that only pass on what the kernel says.
 macro_rules! plain_calls {
     ($($name:ident)*) => {$(
@@ -307,7 +421,8 @@ macro_rules! plain_calls {
 }
 
 plain_calls! {
-    ibv_cmd_query_device_any ibv_cmd_query_port ibv_cmd_reg_mr ibv_cmd_dereg_mr ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_qp ibv_cmd_modify_qp ibv_cmd_query_srq ibv_cmd_modify_srq
+    ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr
+    ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq ibv_cmd_modify_srq
 }
 
 /// A program that has opened the device.
@@ -386,6 +501,15 @@ impl Program {
             return Err(Errno::last());
         }
         Ok(qp.cast())
+    }
+
+    /// The LID of the port.
+    pub(super) fn lid(&self) -> u16 {
+        let mut attr = ibv_port_attr::default();
+        // SAFETY: The context and the room for attributes are valid.
+        let result = unsafe { self.ops.query_port.unwrap()(self.context, 1, &mut attr) };
+        assert_eq!(result, 0);
+        attr.lid
     }
 
     /// What the driver sees of a queue.
