@@ -134,6 +134,7 @@ class Case:
         self.harmless = []
         self.consumer = False
         self.sample = False
+        self.debian12 = False
         self.provider = "stock"
         self.cpus, self.memory = 1, 1536
         self.soak = False
@@ -169,6 +170,9 @@ class Case:
                 elif key == "sample":
                     # The same with rdma_null, the sample provider.
                     self.sample = True
+                elif key == "debian12":
+                    # The case runs programs of Debian 12; the value says why.
+                    self.debian12 = True
                 elif key == "provider":
                     # The provider library of its programs.
                     self.provider = value
@@ -640,6 +644,8 @@ def prepare_out(out, cases, kernel):
         shutil.copy(f"{TOP}/build/{RELEASE}/sample/rdma_null.ko", f"{out}/mod/")
     if any(c.provider == "ours" for c in cases):
         shutil.copy(output(f"{TOP}/scripts/provider", "build"), f"{out}/bin/")
+    if any(c.debian12 for c in cases):
+        shutil.copy(output(f"{HERE}/debian12"), out)
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 

@@ -25,7 +25,10 @@ use super::{
     srq,
     window, //
 };
-use core::ptr::null_mut;
+use core::{
+    hint::black_box,
+    ptr::null_mut, //
+};
 
 /// A function that the dynamic linker calls.
 pub(crate) type Constructor = extern "C" fn();
@@ -55,6 +58,8 @@ unsafe impl Sync for Table {}
 
 /// Registers the provider with libibverbs.
 pub(crate) extern "C" fn register<V: Provider>() {
+    // Without a use the linker of the library would leave the symbol out.
+    black_box(private::NEEDED);
     // SAFETY: The table is constant, and all that it points to.
     unsafe { private::verbs_register_driver(const { &device_ops::<V>() }) };
 }

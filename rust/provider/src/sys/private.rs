@@ -3,10 +3,12 @@
 //! The private interface of libibverbs, version 34, by hand.
 //!
 //! Distributions do not package its header, `libibverbs/driver.h` of rdma-core. These are the few
-//! structures that a provider needs, and the calls it makes. The symbols have the version
-//! `IBVERBS_PRIVATE_34`, so another interface does not load the library. But the version does not
-//! name one layout: that of [`VerbsQp`] is from 45.0 on. All layouts are those of 56.1, and
-//! everything that depends on the release is in this file.
+//! structures that a provider needs, and the calls it makes.
+//!
+//! The dynamic linker sees to it that the release is the right one. Those from 57.0 on have another
+//! version than `IBVERBS_PRIVATE_34`. Those before 36.0 have that one with fewer operations, but
+//! not the symbol that [`NEEDED`] names. What is declared here is the same in all between, except
+//! for [`VerbsQp`]. Everything that depends on the release is in this file.
 
 use super::{
     bindings::{
@@ -117,7 +119,9 @@ pub(super) struct VerbsMr {
     access: c_int,
 }
 
-/// `struct verbs_qp`. `ibv_qp_to_qp_ex()` looks at `comp_mask` of every queue pair.
+/// `struct verbs_qp`, as it is from 45.0 on. `ibv_qp_to_qp_ex()` looks at `comp_mask` of every
+/// queue pair. Before, the structure in front of it had one operation less, and before 44.0 two. It
+/// is zero like those, so in all releases no queue pair is extended.
 #[repr(C)]
 pub(super) struct VerbsQp {
     /// A union with the `struct ibv_qp` that it begins with.
@@ -489,4 +493,10 @@ unsafe extern "C" {
         cmd_size: usize,
     ) -> c_int;
     pub(super) fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: u32, flags: u32) -> c_int;
 }
+
+/// A symbol that came with the last operation, and has a version of its own (`IBVERBS_1.14`). It is
+/// not called.
+pub(super) const NEEDED: unsafe extern "C" fn(*mut ibv_qp, u32, u32) -> c_int =
+    ibv_query_qp_data_in_order;

@@ -423,6 +423,7 @@ macro_rules! plain_calls {
 plain_calls! {
     ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr
     ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq ibv_cmd_modify_srq
+    ibv_query_qp_data_in_order
 }
 
 /// A program that has opened the device.
