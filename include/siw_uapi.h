@@ -35,14 +35,39 @@ enum siw_feature {
 	 * in lkey. num_sge is 1. The element of an invalidation has the key in rkey.
 	 */
 	SIW_FEATURE_WINDOWS = 0x1,
+
+	/*
+	 * The extensions of RFC 7306: SIW_OP_WRITE_WITH_IMM, SIW_OP_SEND_WITH_IMM,
+	 * SIW_OP_FETCH_AND_ADD, SIW_OP_COMP_AND_SWAP.
+	 *
+	 * Immediate data is in lkey of the last of the element's sge, which is not part of the
+	 * payload. With SIW_WQE_INLINE that is the first one, and num_sge is 1.
+	 *
+	 * The element of an atomic operation has the target in raddr and rkey. The first of its sge
+	 * is the buffer for the old value, 8 bytes. laddr of the second is the value to add or to
+	 * compare with, and laddr of the third, of SIW_OP_COMP_AND_SWAP alone, the new value.
+	 *
+	 * Completions have immediate data in the low half of imm_data, and SIW_WQE_WITH_IMM in
+	 * flags: SIW_OP_RECEIVE for a Send, SIW_OP_RECV_RDMA_IMM for a Write. The statuses from
+	 * SIW_WC_REM_OP_ERR on turn up.
+	 */
+	SIW_FEATURE_RFC7306 = 0x2,
 };
 
 enum {
 	SIW_OP_BIND_MW = SIW_NUM_OPCODES,
+	SIW_OP_WRITE_WITH_IMM,
+	SIW_OP_RECV_RDMA_IMM,
+};
+
+enum {
+	SIW_WQE_WITH_IMM = 1 << 7,
 };
 
 enum {
 	SIW_WC_MW_BIND_ERR = SIW_NUM_WC_STATUS,
+	SIW_WC_REM_OP_ERR,
+	SIW_WC_RETRY_EXC_ERR,
 };
 
 /*

@@ -36,7 +36,8 @@ use crate::{
             UserRing,
             Wc,
             WcOpcode,
-            WcOut, //
+            WcOut,
+            WcWith, //
         },
         sync::SpinLockIrq, //
     },
@@ -45,7 +46,8 @@ use crate::{
 };
 use iwarp::{
     error::Error as ProtocolError,
-    verdict::WcStatus, //
+    verdict::WcStatus,
+    wire::rdmap::With, //
 };
 use kernel::prelude::*;
 
@@ -61,6 +63,11 @@ pub(crate) enum WcOp {
     RegMr,
     BindMw,
     Recv,
+    SendImm,
+    WriteImm,
+    RecvRdmaImm,
+    FetchAdd,
+    CmpSwap,
 }
 
 impl WcOp {
@@ -76,23 +83,32 @@ impl WcOp {
             Self::RegMr => abi::op::REG_MR,
             Self::BindMw => abi::op::BIND_MW,
             Self::Recv => abi::op::RECEIVE,
+            Self::SendImm => abi::op::SEND_WITH_IMM,
+            Self::WriteImm => abi::op::WRITE_WITH_IMM,
+            Self::RecvRdmaImm => abi::op::RECV_RDMA_IMM,
+            Self::FetchAdd => abi::op::FETCH_AND_ADD,
+            Self::CmpSwap => abi::op::COMP_AND_SWAP,
         }
     }
 
     fn to_ib(self) -> WcOpcode {
         match self {
-            Self::Send | Self::SendInv => WcOpcode::Send,
-            Self::Write => WcOpcode::RdmaWrite,
+            Self::Send | Self::SendInv | Self::SendImm => WcOpcode::Send,
+            Self::Write | Self::WriteImm => WcOpcode::RdmaWrite,
             Self::Read | Self::ReadInv => WcOpcode::RdmaRead,
             Self::LocalInv => WcOpcode::LocalInv,
             Self::RegMr => WcOpcode::RegMr,
             Self::BindMw => WcOpcode::BindMw,
             Self::Recv => WcOpcode::Recv,
+            Self::RecvRdmaImm => WcOpcode::RecvRdmaImm,
+            Self::FetchAdd => WcOpcode::FetchAdd,
+            Self::CmpSwap => WcOpcode::CmpSwap,
         }
     }
 }
 
-fn status_to_abi(status: WcStatus) -> u16 {
+/// The status in a program's ring; `extended`: the library knows those that the ABI has not.
+fn status_to_abi(status: WcStatus, extended: bool) -> u16 {
     match status {
         WcStatus::Success => abi::wc::SUCCESS,
         WcStatus::LocLenErr => abi::wc::LOC_LEN_ERR,
@@ -103,7 +119,8 @@ fn status_to_abi(status: WcStatus) -> u16 {
         WcStatus::RemAccessErr => abi::wc::REM_ACCESS_ERR,
         // Only programs that know the code can bind.
         WcStatus::MwBindErr => abi::wc::MW_BIND_ERR,
-        // The ABI has no codes for these.
+        WcStatus::RemOpErr if extended => abi::wc::REM_OP_ERR,
+        WcStatus::RetryExcErr if extended => abi::wc::RETRY_EXC_ERR,
         WcStatus::RetryExcErr | WcStatus::RemOpErr | WcStatus::GeneralErr => abi::wc::GENERAL_ERR,
     }
 }
@@ -132,8 +149,8 @@ pub(crate) struct Completion {
     pub(crate) bytes: u32,
     /// The peer asked for a solicited event (receive requests only).
     pub(crate) solicited: bool,
-    /// The STag the message invalidated.
-    pub(crate) inval: Option<u32>,
+    /// What came with the message: the STag that it invalidated, or Immediate Data.
+    pub(crate) with: With,
 }
 
 impl Completion {
@@ -215,16 +232,18 @@ impl UserCq {
         if self.ring.flags(self.put) != 0 {
             return None;
         }
-        let mut flags = abi::wqe::VALID;
-        if c.inval.is_some() {
-            flags |= abi::wqe::REM_INVAL;
-        }
+        let (with, imm_or_stag) = match c.with {
+            With::Nothing => (0, 0),
+            With::Invalidate(stag) => (abi::wqe::REM_INVAL, stag.0),
+            With::Immediate(data) => (abi::wqe::WITH_IMM, u32::from_ne_bytes(data)),
+        };
+        let flags = abi::wqe::VALID | with;
         let cqe = abi::Cqe {
             id: c.wr_id,
             opcode: c.op.to_abi(),
-            status: status_to_abi(c.status),
+            status: status_to_abi(c.status, qp.extended),
             bytes: c.bytes,
-            imm_or_stag: c.inval.map_or(0, u64::from),
+            imm_or_stag: imm_or_stag.into(),
             qp_id: u64::from(qp.qp_num()),
             ..Default::default()
         };
@@ -254,7 +273,11 @@ impl KernelCq {
             opcode: c.op.to_ib(),
             byte_len: c.bytes,
             qp: qp.tag(),
-            inval_rkey: c.inval,
+            with: match c.with {
+                With::Nothing => WcWith::Nothing,
+                With::Invalidate(stag) => WcWith::Invalidate(stag.0),
+                With::Immediate(data) => WcWith::Immediate(data),
+            },
         };
         self.slots.push(wc).ok()?;
         let notify =

@@ -53,7 +53,7 @@ impl ucontext::Operations<Siw> for Ucontext {
             return Err(EINVAL);
         }
         let ctx = new.init(Self {
-            features: wanted.want & abi::feature::WINDOWS,
+            features: wanted.want & abi::feature::ALL,
             counted: Count::take(dev, |dev| &dev.counts.ucontext, limits::UCONTEXT)?,
         })?;
         udata.respond_full(&ctx.describe())?;

@@ -45,6 +45,11 @@ pub(crate) mod op {
     pub(crate) const INVAL_STAG: u8 = b::siw_opcode_SIW_OP_INVAL_STAG as u8;
     pub(crate) const REG_MR: u8 = b::siw_opcode_SIW_OP_REG_MR as u8;
     pub(crate) const BIND_MW: u8 = b::SIW_OP_BIND_MW as u8;
+    pub(crate) const SEND_WITH_IMM: u8 = b::siw_opcode_SIW_OP_SEND_WITH_IMM as u8;
+    pub(crate) const WRITE_WITH_IMM: u8 = b::SIW_OP_WRITE_WITH_IMM as u8;
+    pub(crate) const RECV_RDMA_IMM: u8 = b::SIW_OP_RECV_RDMA_IMM as u8;
+    pub(crate) const FETCH_AND_ADD: u8 = b::siw_opcode_SIW_OP_FETCH_AND_ADD as u8;
+    pub(crate) const COMP_AND_SWAP: u8 = b::siw_opcode_SIW_OP_COMP_AND_SWAP as u8;
 }
 
 /// `enum siw_wqe_flags`.
@@ -57,6 +62,7 @@ pub(crate) mod wqe {
     pub(crate) const SOLICITED: u16 = b::siw_wqe_flags_SIW_WQE_SOLICITED as u16;
     pub(crate) const READ_FENCE: u16 = b::siw_wqe_flags_SIW_WQE_READ_FENCE as u16;
     pub(crate) const REM_INVAL: u16 = b::siw_wqe_flags_SIW_WQE_REM_INVAL as u16;
+    pub(crate) const WITH_IMM: u16 = b::SIW_WQE_WITH_IMM as u16;
 }
 
 /// `enum siw_notify_flags`.
@@ -82,6 +88,8 @@ pub(crate) mod wc {
     pub(crate) const REM_INV_REQ_ERR: u16 = b::siw_wc_status_SIW_WC_REM_INV_REQ_ERR as u16;
     pub(crate) const GENERAL_ERR: u16 = b::siw_wc_status_SIW_WC_GENERAL_ERR as u16;
     pub(crate) const MW_BIND_ERR: u16 = b::SIW_WC_MW_BIND_ERR as u16;
+    pub(crate) const REM_OP_ERR: u16 = b::SIW_WC_REM_OP_ERR as u16;
+    pub(crate) const RETRY_EXC_ERR: u16 = b::SIW_WC_RETRY_EXC_ERR as u16;
 }
 
 /// `struct siw_sqe`.
@@ -189,6 +197,8 @@ pub(crate) mod feature {
     use crate::uapi::generated as b;
 
     pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
+    pub(crate) const RFC7306: u32 = b::siw_feature_SIW_FEATURE_RFC7306;
+    pub(crate) const ALL: u32 = WINDOWS | RFC7306;
 }
 
 /// `struct siw_ureq_alloc_ctx`.

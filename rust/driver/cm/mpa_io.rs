@@ -49,6 +49,8 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
         revision: params.mpa_rev,
         crc: params.crc,
         large_fpdus: params.large_fpdus,
+        // A flag in reserved bits, as the one before.
+        send_imm: params.large_fpdus,
         ird,
         ord,
         max_ird: MAX_DEPTH,
@@ -59,7 +61,11 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
 
 /// The responder's machine for a new connection.
 pub(super) fn responder(dev: &Device) -> Responder {
-    Responder::new(config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE))
+    Responder::new(Config {
+        // It is offered by this driver alone.
+        send_imm: true,
+        ..config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE)
+    })
 }
 
 /// A machine that reads the peer's frame.

@@ -51,7 +51,8 @@ use iwarp::{
         },
         owner::Wake, //
     },
-    verdict::WcStatus, //
+    verdict::WcStatus,
+    wire::rdmap::With, //
 };
 use kernel::{
     prelude::*,
@@ -456,7 +457,7 @@ impl QpObj {
                 status,
                 bytes: wr.bytes,
                 solicited: false,
-                inval: None,
+                with: With::Nothing,
             },
         );
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Inbound Read Request Queue (IRRQ): the peer's Reads that await a response, at most IRD of them.
+//! Inbound Read Request Queue (IRRQ): the peer's Reads and atomic operations that await a response,
+//! at most IRD of them.
 
 use super::fifo::Ring;
 use crate::driver::tpt::{
@@ -13,15 +14,25 @@ use iwarp::{
         Result, //
     },
     qp::credits::ReadCredits,
-    wire::rdmap::ReadRequest, //
+    wire::rdmap::{
+        AtomicRequest,
+        ReadRequest, //
+    }, //
 };
 
-/// A Read Request of the peer.
+/// What the peer asks for.
+pub(super) enum Asked {
+    /// A Read of this memory; `None` for a Read of length 0.
+    Read(ReadRequest, Option<MemRef>),
+    /// An atomic operation in this memory. It is executed when its turn to be answered comes, after
+    /// the Reads before it (RFC 7306 7).
+    Atomic(AtomicRequest, MemRef),
+}
+
+/// A Read Request or an Atomic Request of the peer.
 pub(super) struct Request {
     pub(super) msn: u32,
-    pub(super) read: ReadRequest,
-    /// The memory to read; `None` for a Read of length 0.
-    pub(super) source: Option<MemRef>,
+    pub(super) asked: Asked,
     /// The memory is a one-touch entry: the end of the response invalidates it.
     #[expect(dead_code, reason = "its drop is what counts")]
     pub(super) touch: Option<Touch>,
@@ -41,7 +52,7 @@ impl Irrq {
         }
     }
 
-    /// For `ird` Reads. Sleeps.
+    /// For `ird` requests. Sleeps.
     pub(super) fn new(ird: u16) -> kernel::error::Result<Self> {
         Ok(Self {
             ring: Ring::new(u32::from(ird))?,

@@ -9,6 +9,7 @@ mod irrq;
 mod orq;
 pub(crate) mod rq;
 mod rx;
+pub(crate) mod send_wr;
 mod sgl;
 pub(crate) mod sq;
 pub(crate) mod state;
@@ -66,6 +67,8 @@ pub(crate) struct Qp {
     pub(crate) owner: Option<Process>,
     /// The user context; `None`: a kernel consumer.
     pub(crate) context: Option<ObjId>,
+    /// The consumer knows the extensions of RFC 7306.
+    pub(crate) extended: bool,
     /// Protection domain of all memory that the queue pair may access.
     pub(crate) pd: PdId,
     /// CQ of the send queue.
@@ -144,7 +147,9 @@ impl QpObj {
             remote: match self.strict.read_once() {
                 true => Rights(self.access.read_once()),
                 // rdma_cm sets the flags itself, so they do not express what the program wants.
-                false => Rights::REMOTE_READ.union(Rights::REMOTE_WRITE),
+                false => Rights::REMOTE_READ
+                    .union(Rights::REMOTE_WRITE)
+                    .union(Rights::REMOTE_ATOMIC),
             },
             ..self.accessor()
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Outbound Read Queue (ORQ): Reads sent and not answered yet, at most ORD of them.
+//! Outbound Read Queue (ORQ): Reads and atomic operations sent and not answered yet, at most ORD of
+//! them. Reads stand for both here.
 //!
 //! A Read enters before TCP gets its request, because the response may arrive before the call
 //! returns. Responses come in the order of the requests (RFC 5040 5.5, rule 20), so only the head
@@ -14,7 +15,7 @@ use iwarp::{
         Gate,
         ReadCredits, //
     },
-    rx::ReadExpect,
+    rx::Expect,
     verdict::WcStatus,
     wire::{
         ddp::QN_READ,
@@ -28,7 +29,7 @@ pub(super) struct Read {
     /// Its number in the FIFO of completions; `None` for an RTR Read.
     pub(super) seq: Option<u32>,
     pub(super) msn: u32,
-    pub(super) expect: ReadExpect,
+    pub(super) expect: Expect,
     /// The sink; `None` for a Read of length 0.
     pub(super) sink: Option<MemRef>,
     /// Local STag to invalidate when the response is in place.
@@ -79,7 +80,7 @@ impl Orq {
     }
 
     /// The Read that the next response must answer.
-    pub(super) fn expect(&self) -> Option<ReadExpect> {
+    pub(super) fn expect(&self) -> Option<Expect> {
         self.ring.front().map(|r| r.expect)
     }
 

@@ -330,6 +330,8 @@ impl QpObj {
         let config = RxConfig {
             crc: p.net.crc,
             rtr: expected,
+            immediate: self.extended,
+            send_imm: self.extended && p.net.send_imm,
         };
         let held = p.hold_tx.then(|| ep.clone());
         let params = *self.dev.params.lock();

@@ -95,9 +95,12 @@ impl qp::Operations<Siw> for Qp {
         let owner = user.map(|_| Process::current());
         let mover = Mover::new(&dev.shared.movers, user.map(|_| Kuid::current_euid()))?;
         let context = user.map(|user| user.id());
+        let extended =
+            user.is_none_or(|user| user.ucontext().features & abi::feature::RFC7306 != 0);
         let qp = new.init(try_pin_init!(Self {
             owner,
             context,
+            extended,
             pd,
             scq,
             rcq,

@@ -31,6 +31,7 @@ use iwarp::{
             Region,
             Rights, //
         },
+        atomic::AtomicOp,
         stag::Stag, //
     }, //
 };
@@ -414,6 +415,36 @@ impl MemRef {
     /// hard interrupts.
     pub(crate) fn read(&self, to: u64, dst: &mut [u8]) -> Result<(), AccessError> {
         self.chunk(to, dst.len(), |backing, offset| backing.read(offset, dst))
+    }
+
+    /// Copies `src` to the beginning of the checked access: one chunk. Any context except hard
+    /// interrupts.
+    pub(crate) fn write_all(&self, src: &[u8]) -> Result<(), AccessError> {
+        self.chunk(self.to, src.len(), |backing, offset| {
+            backing.write(offset, src)
+        })
+    }
+
+    /// Whether the target of an atomic operation, at `to`, is aligned. Any context except hard
+    /// interrupts.
+    pub(crate) fn is_aligned(&self, to: u64) -> Result<bool, AccessError> {
+        let mut aligned = false;
+        self.chunk(to, AtomicOp::LEN as usize, |backing, offset| {
+            aligned = backing.is_word(offset)?;
+            Ok(())
+        })?;
+        Ok(aligned)
+    }
+
+    /// Executes an atomic operation on the target at `to`, and returns what that was before. Any
+    /// context except hard interrupts.
+    pub(crate) fn execute(&self, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let mut original = 0;
+        self.chunk(to, AtomicOp::LEN as usize, |backing, offset| {
+            original = backing.fetch_update(offset, |old| op.apply(old))?;
+            Ok(())
+        })?;
+        Ok(original)
     }
 
     /// Whether [`Self::share`] is possible.

@@ -62,9 +62,7 @@ impl Mr {
 /// The rights that a consumer asks for and can have.
 ///
 /// Optional flags may be ignored (`IB_ACCESS_OPTIONAL`), all but our own; other unknown flags are
-/// refused. Remote
-/// atomics are accepted although no peer can ask for any (RFC 5040 has none), because many programs
-/// request them on every device.
+/// refused.
 pub(super) fn rights(access: u32) -> Result<Rights> {
     /// `IB_ACCESS_HUGETLB`: a hint.
     const HUGETLB: u32 = 1 << 7;
@@ -84,6 +82,7 @@ pub(super) fn rights(access: u32) -> Result<Rights> {
             & (flags::LOCAL_WRITE
                 | flags::REMOTE_WRITE
                 | flags::REMOTE_READ
+                | flags::REMOTE_ATOMIC
                 | flags::MW_BIND
                 | flags::ZERO_BASED
                 | Rights::ONE_TOUCH.0),
@@ -202,7 +201,7 @@ impl mr::Operations<Siw> for Mr {
     /// `IB_PD_UNSAFE_GLOBAL_RKEY`, and the region cannot be invalidated.
     fn get_dma(pd: &rdma::Pd<Siw>, access: u32, grant: DmaGrant) -> Result<mr::Made<Self>> {
         let rights = rights(access)?;
-        if access & (flags::REMOTE_WRITE | flags::REMOTE_READ) != 0 {
+        if access & (flags::REMOTE_WRITE | flags::REMOTE_READ | flags::REMOTE_ATOMIC) != 0 {
             return Err(errno::eopnotsupp());
         }
         let mr = add(pd, None, |stag, pd| {

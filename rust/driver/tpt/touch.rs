@@ -2,8 +2,8 @@
 
 //! One-touch entries: the end of the first message of a peer that names the entry invalidates it.
 //!
-//! A message is a Write that ends in the entry, or a Read of it. Accesses by work requests of the
-//! owner do not count.
+//! A message is a Write that ends in the entry, a Read of it, or an atomic operation on it.
+//! Accesses by work requests of the owner do not count.
 
 use super::entry::Entry;
 use crate::kapi::rdma::RcuArc;

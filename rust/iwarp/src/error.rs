@@ -35,12 +35,16 @@ pub enum Error {
     Opcode,
     /// The message is shorter than its RDMAP header.
     Short,
-    /// More Read Requests than the agreed IRD.
+    /// More Read Requests and Atomic Requests than the agreed IRD.
     NoReadSlot,
     /// A Read Response names another sink than the oldest outstanding Read.
     ResponseStag,
     /// A Read Response is not at the offset, or not of the length, of the oldest outstanding Read.
     ResponseBounds,
+    /// An Atomic Response names another request than the oldest outstanding one.
+    ResponseId,
+    /// The target of an Atomic Request is not aligned (RFC 7306 8.2).
+    Unaligned,
     /// A later segment of a Write has another STag than the first.
     WriteStag,
     /// A Write is longer than a message can be.
@@ -118,6 +122,8 @@ pub enum AccessOp {
     ReadResponse,
     /// The peer reads.
     ReadRequest,
+    /// The peer asks for an atomic operation.
+    AtomicRequest,
     /// The peer invalidates with a Send.
     Invalidate,
     /// The local user invalidates.

@@ -115,7 +115,8 @@ impl Error {
             Self::TooLong => ddp_untagged(term::DDP_U_TOO_LONG),
             Self::RdmapVersion => rdmap_operation(term::RDMAP_VERSION),
             Self::Opcode => rdmap_operation(term::RDMAP_OPCODE),
-            Self::Short => rdmap_operation(term::RDMAP_UNSPECIFIED),
+            Self::Short | Self::ResponseId => rdmap_operation(term::RDMAP_UNSPECIFIED),
+            Self::Unaligned => rdmap_operation(term::RDMAP_STREAM),
             Self::ResponseStag | Self::WriteStag => ddp_tagged(term::DDP_T_INVALID_STAG),
             Self::ResponseBounds | Self::WriteBounds => ddp_tagged(term::DDP_T_BOUNDS),
             Self::Access { error, op } => access_code(error, op),
@@ -143,7 +144,9 @@ impl Error {
                 AccessOp::LocalInvalidate | AccessOp::Register => WcStatus::LocQpOpErr,
                 AccessOp::Bind => WcStatus::MwBindErr,
                 // These hit no work request of ours.
-                AccessOp::Write | AccessOp::ReadRequest => WcStatus::GeneralErr,
+                AccessOp::Write | AccessOp::ReadRequest | AccessOp::AtomicRequest => {
+                    WcStatus::GeneralErr
+                }
             },
             _ => WcStatus::GeneralErr,
         }
@@ -160,7 +163,10 @@ impl Error {
             | Self::NoBuffer
             | Self::Mpa(MpaError::LocalCatastrophic) => Fault::Local,
             Self::Access { op, .. } => match op {
-                AccessOp::Write | AccessOp::ReadRequest | AccessOp::Invalidate => Fault::Remote,
+                AccessOp::Write
+                | AccessOp::ReadRequest
+                | AccessOp::AtomicRequest
+                | AccessOp::Invalidate => Fault::Remote,
                 _ => Fault::Local,
             },
             _ => Fault::Remote,
@@ -174,11 +180,12 @@ impl Error {
                 AccessOp::Recv
                 | AccessOp::Write
                 | AccessOp::ReadResponse
-                | AccessOp::ReadRequest => QpEvent::AccessErr,
+                | AccessOp::ReadRequest
+                | AccessOp::AtomicRequest => QpEvent::AccessErr,
                 AccessOp::Invalidate => QpEvent::ReqErr,
                 _ => QpEvent::Fatal,
             },
-            Self::NoReadSlot | Self::MsnRange => QpEvent::ReqErr,
+            Self::NoReadSlot | Self::MsnRange | Self::Unaligned => QpEvent::ReqErr,
             Self::Flushed | Self::Mpa(_) => QpEvent::None,
             _ => QpEvent::Fatal,
         }
@@ -200,7 +207,7 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
             | AccessError::WrongKey
             | AccessError::Windows => ddp_tagged(term::DDP_T_INVALID_STAG),
         },
-        AccessOp::ReadRequest => rdmap_protection(match error {
+        AccessOp::ReadRequest | AccessOp::AtomicRequest => rdmap_protection(match error {
             AccessError::WrongPd | AccessError::WrongQp => term::RDMAP_NOT_ASSOCIATED,
             AccessError::Bounds | AccessError::Length => term::RDMAP_BOUNDS,
             AccessError::Wrap => term::RDMAP_TO_WRAP,

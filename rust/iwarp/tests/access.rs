@@ -14,7 +14,8 @@ use common::{
 use iwarp::{
     error::{
         AccessError,
-        AccessOp, //
+        AccessOp,
+        Error, //
     },
     mem::{
         access::{
@@ -35,12 +36,15 @@ use iwarp::{
             Region,
             Rights, //
         },
+        atomic::AtomicOp,
         stag::Stag, //
     },
     verdict::{
+        Fault,
         QpEvent,
         WcStatus, //
-    }, //
+    },
+    wire::terminate::TermCode, //
 };
 
 const LEN: u64 = 0x1000;
@@ -50,11 +54,12 @@ const PROGRAM: Accessor = Accessor {
     consumer: Consumer::User,
     remote: Rights(u32::MAX),
 };
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need::LocalRead,
     Need::LocalWrite,
     Need::RemoteRead,
     Need::RemoteWrite,
+    Need::RemoteAtomic,
     Need::Bind,
 ];
 
@@ -212,6 +217,7 @@ fn rights() {
                 Need::LocalWrite => bits & 3 != 0,
                 Need::RemoteWrite => bits & 2 != 0,
                 Need::RemoteRead => bits & 4 != 0,
+                Need::RemoteAtomic => bits & 8 != 0,
                 Need::Bind => bits & 16 != 0,
             };
             let got = check(Some(&region), &access(BASE, 8, need));
@@ -239,6 +245,7 @@ fn rights_of_the_queue_pair() {
                 Need::LocalRead | Need::LocalWrite | Need::Bind => true,
                 Need::RemoteWrite => bits & 2 != 0,
                 Need::RemoteRead => bits & 4 != 0,
+                Need::RemoteAtomic => bits & 8 != 0,
             };
             let asked = Access {
                 by: Accessor {
@@ -267,7 +274,7 @@ fn kinds() {
             ..good()
         };
         for need in NEEDS {
-            let remote = matches!(need, Need::RemoteRead | Need::RemoteWrite);
+            let remote = !matches!(need, Need::LocalRead | Need::LocalWrite | Need::Bind);
             let allowed = match kind {
                 Kind::Mr | Kind::FastMr => true,
                 Kind::DmaMr => !remote,
@@ -335,6 +342,18 @@ fn invalidation() {
     assert_eq!(ask(&other, true), Err(AccessError::WrongQp));
     let bound = Region { windows: 1, ..fast };
     assert_eq!(ask(&bound, false), Err(AccessError::Windows));
+    // Any right of the peer will do.
+    for right in [
+        Rights::REMOTE_READ,
+        Rights::REMOTE_WRITE,
+        Rights::REMOTE_ATOMIC,
+    ] {
+        let region = Region {
+            rights: right,
+            ..fast
+        };
+        assert_eq!(ask(&region, true), Ok(Invalidate::Now));
+    }
     let local = Region {
         rights: Rights::LOCAL_WRITE,
         ..fast
@@ -358,6 +377,66 @@ fn invalidation() {
         check_invalidate(None, good().stag, &PROGRAM, true),
         Err(AccessError::UnknownStag)
     );
+}
+
+/// An atomic operation has eight bytes, all of them inside, and the right to it is not that to
+/// write.
+#[test]
+fn atomic_operations() {
+    let all = Rights(0x3f);
+    let region = Region {
+        rights: all,
+        ..good()
+    };
+    let ask = |region: &Region, to| {
+        let len = u64::from(AtomicOp::LEN);
+        check(Some(region), &access(to, len, Need::RemoteAtomic))
+    };
+    assert_eq!(ask(&region, BASE), Ok(0));
+    assert_eq!(ask(&region, BASE + LEN - 8), Ok(LEN - 8));
+    for to in [BASE - 1, BASE + LEN - 7, BASE + LEN] {
+        assert_eq!(ask(&region, to), Err(AccessError::Bounds));
+    }
+    assert_eq!(ask(&region, u64::MAX - 7), Err(AccessError::Wrap));
+    let others = Region {
+        rights: Rights(all.0 & !Rights::REMOTE_ATOMIC.0),
+        ..region
+    };
+    assert_eq!(ask(&others, BASE), Err(AccessError::Rights));
+    // A window of type 2 that has the right has it for its queue pair.
+    let window = Region {
+        kind: Kind::Mw2,
+        bound_qp: Some(QP),
+        rights: Rights::REMOTE_ATOMIC,
+        ..region
+    };
+    assert_eq!(ask(&window, BASE), Ok(0));
+    let other = Region {
+        bound_qp: Some(QP + 1),
+        ..window
+    };
+    assert_eq!(ask(&other, BASE), Err(AccessError::WrongQp));
+    // One of type 1 has it for its protection domain.
+    let window = Region {
+        kind: Kind::Mw1,
+        bound_qp: None,
+        ..window
+    };
+    assert_eq!(ask(&window, BASE), Ok(0));
+    let other = Region {
+        pd: PdId(PD.0 + 1),
+        ..window
+    };
+    assert_eq!(ask(&other, BASE), Err(AccessError::WrongPd));
+    let gone = Region {
+        valid: false,
+        ..window
+    };
+    assert_eq!(ask(&gone, BASE), Err(AccessError::NotValid));
+    // The misalignment of a target is no matter of access.
+    let code = Error::Unaligned.terminate();
+    assert_eq!(code, Some(TermCode::new(0, 2, 7)));
+    assert_eq!(Error::Unaligned.qp_event(), QpEvent::ReqErr);
 }
 
 /// A one-touch entry admits one access that touches, in addition to any that do not.
@@ -625,14 +704,17 @@ fn codes() {
         assert_eq!(code(Wrap, op), (1, 1, 3));
         assert_eq!(code(Rights, op), (0, 1, 2));
     }
-    for error in [UnknownStag, NotValid, WrongKey, WrongKind] {
-        assert_eq!(code(error, Op::ReadRequest), (0, 1, 0));
+    // RDMAP looks after both (RFC 5040 7.2, RFC 7306 5.2.1).
+    for op in [Op::ReadRequest, Op::AtomicRequest] {
+        for error in [UnknownStag, NotValid, WrongKey, WrongKind, Spent] {
+            assert_eq!(code(error, op), (0, 1, 0));
+        }
+        assert_eq!(code(Bounds, op), (0, 1, 1));
+        assert_eq!(code(Rights, op), (0, 1, 2));
+        assert_eq!(code(WrongPd, op), (0, 1, 3));
+        assert_eq!(code(WrongQp, op), (0, 1, 3));
+        assert_eq!(code(Wrap, op), (0, 1, 4));
     }
-    assert_eq!(code(Bounds, Op::ReadRequest), (0, 1, 1));
-    assert_eq!(code(Rights, Op::ReadRequest), (0, 1, 2));
-    assert_eq!(code(WrongPd, Op::ReadRequest), (0, 1, 3));
-    assert_eq!(code(WrongQp, Op::ReadRequest), (0, 1, 3));
-    assert_eq!(code(Wrap, Op::ReadRequest), (0, 1, 4));
     for error in [UnknownStag, WrongKey, WrongKind, Windows] {
         assert_eq!(code(error, Op::Invalidate), (0, 2, 9));
     }
@@ -663,6 +745,7 @@ fn codes() {
             (Op::Write, WcStatus::GeneralErr, QpEvent::AccessErr),
             (Op::ReadResponse, WcStatus::LocProtErr, QpEvent::AccessErr),
             (Op::ReadRequest, WcStatus::GeneralErr, QpEvent::AccessErr),
+            (Op::AtomicRequest, WcStatus::GeneralErr, QpEvent::AccessErr),
             (Op::Invalidate, WcStatus::RemInvReqErr, QpEvent::ReqErr),
             (Op::LocalInvalidate, WcStatus::LocQpOpErr, QpEvent::Fatal),
             (Op::Register, WcStatus::LocQpOpErr, QpEvent::Fatal),
@@ -670,6 +753,12 @@ fn codes() {
         ] {
             assert_eq!(error.during(op).wc_status(), status);
             assert_eq!(error.during(op).qp_event(), event);
+            let by_peer = matches!(
+                op,
+                Op::Write | Op::ReadRequest | Op::AtomicRequest | Op::Invalidate
+            );
+            let fault = if by_peer { Fault::Remote } else { Fault::Local };
+            assert_eq!(error.during(op).fault(), fault);
         }
     }
 }

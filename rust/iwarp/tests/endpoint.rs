@@ -88,6 +88,7 @@ fn negotiated(rtr: bool) -> (Request, Established) {
         revision: Revision::Two,
         crc: true,
         large_fpdus: false,
+        send_imm: false,
         ird: 4,
         ord: 4,
         max_ird: 8,

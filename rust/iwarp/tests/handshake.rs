@@ -33,6 +33,7 @@ const CONFIG: Config = Config {
     revision: Revision::Two,
     crc: true,
     large_fpdus: false,
+    send_imm: false,
     ird: 16,
     ord: 8,
     max_ird: 128,
@@ -229,6 +230,57 @@ fn large_fpdus() {
     }
 }
 
+/// So are Sends with Immediate Data, with bits of their own: what is said about the one says
+/// nothing about the other.
+#[test]
+fn sends_with_immediate_data() {
+    for bits in 0..16 {
+        let config = |large: u8, imm: u8| Config {
+            large_fpdus: bits & large != 0,
+            send_imm: bits & imm != 0,
+            ..CONFIG
+        };
+        for revision in [Revision::One, Revision::Two] {
+            let active = Config {
+                revision,
+                ..config(1, 2)
+            };
+            let passive = config(4, 8);
+            let (large, imm) = (bits & 5 == 5, bits & 10 == 10);
+            let (a, b) = connect(active, passive, 4, 4);
+            for net in [a.net, b.net] {
+                assert_eq!((net.large_fpdus, net.send_imm), (large, imm), "{bits:#x}");
+            }
+
+            let mut initiator = Initiator::new(active);
+            let mut responder = Responder::new(passive);
+            let asks = request(&initiator, &[]);
+            let offers = |on, bit| if on { bit } else { 0 };
+            let asked_for = offers(active.large_fpdus, 8) | offers(active.send_imm, 2);
+            assert_eq!(asks[16] & 0x0f, asked_for);
+            answered(&mut responder, &asks, 1000).unwrap();
+            let (says, _) = accept(&responder, 4, 4, &[]);
+            assert_eq!(says[16] & 0x0f, offers(large, 4) | offers(imm, 1));
+            // A rejection agrees to nothing that was not offered either.
+            let mut out = [0; MAX_FRAME];
+            responder.reject(&[], &mut out).unwrap();
+            assert_eq!(out[16] & 0x0f & !(asked_for >> 1), 0);
+
+            // What an initiator makes of any reply: the bit that agrees counts where the bit that
+            // asks has not come back with it.
+            for reply in 0..16 {
+                let mut says = says.clone();
+                says[16] = says[16] & 0xf0 | reply;
+                let net = accepted(asked(&mut initiator, &says, 1000)).net;
+                let imm = active.send_imm && reply & 3 == 1;
+                let large = active.large_fpdus && reply & 12 == 4;
+                assert_eq!((net.large_fpdus, net.send_imm), (large, imm), "{reply:#x}");
+                initiator = Initiator::new(active);
+            }
+        }
+    }
+}
+
 #[test]
 fn read_depths() {
     let depths = [0, 1, 7, 8, 64, 128, 200, 0x3ffe, 0x3fff];
@@ -282,6 +334,7 @@ fn frame(kind: FrameKind, revision: u8, data: Option<Enhanced>, private: &[u8]) 
         reject: false,
         enhanced: false,
         large: false,
+        send_imm: false,
         revision,
         pd_len: 0,
     };

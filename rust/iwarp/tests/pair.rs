@@ -6,19 +6,26 @@ mod common;
 
 use common::{
     header,
+    pseudo_code,
     region,
     send,
+    send_fpdu,
     unmark,
     Receiver,
     Rng,
     BASE, //
 };
 use iwarp::{
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     mpa::rtr_message,
     rx::{
         Event,
-        ReadExpect, //
+        Expect,
+        ReadExpect,
+        RxConfig, //
     },
     tx::{
         max_payload,
@@ -33,7 +40,10 @@ use iwarp::{
             RtrSet, //
         },
         rdmap::{
+            AtomicRequest,
+            AtomicResponse,
             ReadRequest,
+            With,
             SEND_HEADER,
             TAGGED_HEADER, //
         },
@@ -46,7 +56,19 @@ use iwarp::{
 
 const PLAIN: Message<'_> = Message::Send {
     se: false,
-    inv: None,
+    with: With::Nothing,
+};
+
+/// With fields, and with carries into their borders.
+const ADD: AtomicOp = AtomicOp::FetchAdd {
+    add: 0x1_ffff_ffff_8001,
+    mask: 0x8000_0000_8000,
+};
+const SWAP: AtomicOp = AtomicOp::CmpSwap {
+    compare: 0x1234_5678_9abc_def0,
+    compare_mask: 0xff00,
+    swap: 0x0123_4567_89ab_cdef,
+    swap_mask: 0x00ff_00ff_ff00_ff00,
 };
 
 fn write(to: u64) -> Message<'static> {
@@ -71,18 +93,32 @@ fn everything(tx: &mut TxStream, rx: &mut Receiver, mulpdu: u16) -> (Vec<u8>, Ve
     let mut rng = Rng::new(5);
     let mut stream = Vec::new();
     let mut events = Vec::new();
-    let inv = Some(Stag(0x777));
-    for (se, inv, len) in [
-        (false, None, 0),
-        (true, None, 1),
+    let inv = With::Invalidate(Stag(0x777));
+    let imm = With::Immediate([0xff, 0, 0x80, 7]);
+    for (se, with, len) in [
+        (false, With::Nothing, 0),
+        (true, With::Nothing, 1),
         (false, inv, 2),
         (true, inv, 333),
-        (false, None, 1000),
+        (false, imm, 0),
+        (true, imm, 400),
+        (false, imm, 401),
+        (false, With::Nothing, 1000),
     ] {
         let msn = events.len() as u32 + 1;
-        stream.extend(send(tx, Message::Send { se, inv }, &rng.bytes(len), mulpdu));
+        stream.extend(send(
+            tx,
+            Message::Send { se, with },
+            &rng.bytes(len),
+            mulpdu,
+        ));
         let len = len as u32;
-        events.push(Event::Send { len, se, inv, msn });
+        events.push(Event::Send { len, se, with, msn });
+    }
+    for (se, data) in [(true, [1, 2, 3, 4]), (false, [0xff; 4])] {
+        let msn = events.len() as u32 + 1;
+        stream.extend(send(tx, Message::Immediate { se, data }, &[], mulpdu));
+        events.push(Event::Immediate { data, se, msn });
     }
     for len in [0, 3, 777] {
         let payload = rng.bytes(len);
@@ -97,9 +133,23 @@ fn everything(tx: &mut TxStream, rx: &mut Receiver, mulpdu: u16) -> (Vec<u8>, Ve
             request,
         });
     }
+    for (msn, op) in [(3, ADD), (4, SWAP)] {
+        let (stag, to) = (region(0).stag, BASE + 0x7000);
+        let message = Message::AtomicRequest { stag, to, op };
+        stream.extend(send(tx, message, &[], mulpdu));
+        let id = msn;
+        let request = AtomicRequest { id, stag, to, op };
+        events.push(Event::AtomicRequest { msn, request });
+    }
+    for (id, original) in [(9, 0), (0xfedc_ba98, 0x0123_4567_89ab_cdef)] {
+        rx.orq.push(Expect::Atomic(id));
+        let response = AtomicResponse { id, original };
+        stream.extend(send(tx, Message::AtomicResponse(response), &[], mulpdu));
+        events.push(Event::AtomicResponse { original });
+    }
     for len in [0u32, 1, 600] {
         let (stag, to) = (region(0).stag, BASE + 9);
-        rx.orq.push(ReadExpect { stag, to, len });
+        rx.orq.push(Expect::Read(ReadExpect { stag, to, len }));
         let message = Message::ReadResponse { stag, to };
         stream.extend(send(tx, message, &rng.bytes(len as usize), mulpdu));
         events.push(Event::ReadResponse { len });
@@ -244,6 +294,23 @@ fn ready_to_receive() {
         );
         assert_eq!((rx.error, rx.buffers), (None, 0));
     }
+    // A Send that brings something is not "ready to receive", and what it brings is not lost.
+    for with in [With::Invalidate(Stag(0x777)), With::Immediate([1, 2, 3, 4])] {
+        let mut rx = Receiver::new(true, set);
+        let message = Message::Send { se: false, with };
+        rx.feed(&send(&mut TxStream::new(true, false), message, &[], 1442));
+        assert!(matches!(rx.events[..], [Event::Send { with: got, .. }] if got == with));
+        assert_eq!(rx.buffers, 999);
+    }
+    // Nor is Immediate Data.
+    let mut rx = Receiver::new(true, set);
+    let message = Message::Immediate {
+        se: false,
+        data: [0; 4],
+    };
+    rx.feed(&send(&mut TxStream::new(true, false), message, &[], 1442));
+    assert!(matches!(rx.events[..], [Event::Immediate { .. }]));
+    assert_eq!(rx.buffers, 999);
     // Not agreed on: an empty Send takes a buffer from the start. So does a first Send with
     // payload.
     for (set, payload) in [(RtrSet::WRITE, &[][..]), (RtrSet::ALL, &[1][..])] {
@@ -352,4 +419,129 @@ fn message_numbers() {
         .map(|m| tx.begin(m, 0).msn())
         .collect();
     assert_eq!(numbers, [Some(1), Some(1), Some(2), None, Some(2)]);
+    // The queues of Sends and of Read Requests have more than one kind of message, and Atomic
+    // Responses a queue of their own (RFC 7306 4.1).
+    let data = Message::Immediate {
+        se: false,
+        data: [0; 4],
+    };
+    let atomic = Message::AtomicRequest {
+        stag: Stag(1),
+        to: 0,
+        op: ADD,
+    };
+    let response = Message::AtomicResponse(AtomicResponse { id: 0, original: 0 });
+    let numbers: Vec<_> = [data, atomic, response, PLAIN, read, response]
+        .into_iter()
+        .map(|m| tx.begin(m, 5).msn())
+        .collect();
+    assert_eq!(numbers, [3, 3, 1, 4, 4, 2].map(Some));
+    // They have no payload, whatever the caller says.
+    for message in [data, atomic, response] {
+        assert_eq!(tx.begin(message, 5).len(), 0);
+    }
+}
+
+/// Both directions: requests are done in the order of the stream, and answers find what they
+/// answer.
+#[test]
+fn atomic_operations() {
+    let mut rng = Rng::new(41);
+    let (mut there, mut back) = (TxStream::new(true, false), TxStream::new(true, false));
+    let mut requester = Receiver::new(true, RtrSet::NONE);
+    let mut responder = Receiver::new(true, RtrSet::NONE);
+    let mut values = [0u64; 3];
+    let mut originals = Vec::new();
+    for _ in 0..500 {
+        let at = rng.below(3);
+        let (stag, to) = (region(0).stag, BASE + 8 * at);
+        let op = match rng.below(3) {
+            0 => AtomicOp::FetchAdd {
+                add: rng.next(),
+                mask: rng.next() & rng.next(),
+            },
+            1 => AtomicOp::FetchAdd { add: 1, mask: 0 },
+            _ => AtomicOp::CmpSwap {
+                compare: values[at as usize] ^ rng.below(4),
+                compare_mask: !rng.below(4),
+                swap: rng.next(),
+                swap_mask: rng.next(),
+            },
+        };
+        let message = Message::AtomicRequest { stag, to, op };
+        let mut msg = there.begin(message, 0);
+        requester.orq.push(Expect::Atomic(msg.msn().unwrap()));
+        responder.feed(&send_fpdu(&mut there, &mut msg, &[], 1442));
+        let value = &mut values[at as usize];
+        originals.push(*value);
+        *value = pseudo_code(op, *value);
+    }
+    assert_eq!(responder.error, None);
+    for answer in std::mem::take(&mut responder.answers) {
+        requester.feed(&send(&mut back, Message::AtomicResponse(answer), &[], 1442));
+    }
+    assert_eq!(requester.error, None);
+    assert!(requester.orq.is_empty());
+    let expect: Vec<_> = originals
+        .into_iter()
+        .map(|original| Event::AtomicResponse { original })
+        .collect();
+    assert_eq!(requester.events, expect);
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect();
+    assert_eq!(responder.memory[..24], bytes);
+    assert!(responder.memory[24..].iter().all(|b| *b == 0));
+}
+
+/// What its consumer takes does not keep a receiver from taking the rest.
+#[test]
+fn what_the_consumer_takes() {
+    for (immediate, send_imm) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut tx = TxStream::new(true, false);
+        let config = RxConfig {
+            crc: true,
+            rtr: RtrSet::NONE,
+            immediate,
+            send_imm,
+        };
+        for (message, taken) in [
+            (PLAIN, true),
+            (
+                Message::Immediate {
+                    se: true,
+                    data: [7; 4],
+                },
+                immediate,
+            ),
+            (
+                Message::Send {
+                    se: true,
+                    with: With::Immediate([7; 4]),
+                },
+                send_imm,
+            ),
+        ] {
+            let mut rx = Receiver::with(config);
+            rx.feed(&send(&mut tx.clone(), message, &[], 1442));
+            assert_eq!(rx.events.len(), usize::from(taken), "{message:?}");
+            assert_eq!(rx.error.is_none(), taken, "{message:?}");
+        }
+        // Requests and responses do not concern the consumer.
+        let mut rx = Receiver::with(config);
+        rx.orq.push(Expect::Atomic(3));
+        let response = AtomicResponse { id: 3, original: 4 };
+        for message in [
+            Message::AtomicRequest {
+                stag: region(0).stag,
+                to: BASE,
+                op: ADD,
+            },
+            Message::AtomicResponse(response),
+        ] {
+            rx.feed(&send(&mut tx, message, &[], 1442));
+        }
+        assert_eq!((rx.error, rx.events.len()), (None, 2));
+    }
 }

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arithmetic against something slow and plain: address translation, tags, Read credits.
+//! Arithmetic against something slow and plain: address translation, tags, Read credits, atomic
+//! operations.
 
 mod common;
 #[path = "../../kapi/rdma/page_layout.rs"]
 mod page_layout;
 
-use common::Rng;
+use common::{
+    pseudo_code,
+    Rng, //
+};
 use iwarp::{
     error::Error,
-    mem::stag::{
-        Secret,
-        Stag,
-        StagGenerator, //
+    mem::{
+        atomic::AtomicOp,
+        stag::{
+            Secret,
+            Stag,
+            StagGenerator, //
+        }, //
     },
     qp::credits::{
         Gate,
@@ -212,6 +219,82 @@ fn credits_are_counts() {
             let read = credits.gate(true, false);
             assert_eq!(read == Gate::Go, out < u32::from(ord));
             assert_eq!(read == Gate::Never, ord == 0);
+        }
+    }
+}
+
+/// Against the pseudo code of the RFC, bit by bit.
+#[test]
+fn atomic_operations_are_those_of_the_pseudo_code() {
+    let mut rng = Rng::new(25);
+    let mut any = || match rng.below(6) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => 1 << rng.below(64),
+        3 => rng.next() & rng.next() & rng.next(),
+        4 => rng.next() | rng.next(),
+        _ => rng.next(),
+    };
+    let mut swapped = 0;
+    for _ in 0..100_000 {
+        let (old, add, mask) = (any(), any(), any());
+        let op = AtomicOp::FetchAdd { add, mask };
+        assert_eq!(op.apply(old), pseudo_code(op, old), "{old:#x} {op:x?}");
+
+        // Often equal, where it counts.
+        let (compare_mask, rest) = (any(), any());
+        let compare = (old & compare_mask) | (rest & !compare_mask);
+        for compare in [compare, compare ^ (1 << (rest % 64)), any()] {
+            let op = AtomicOp::CmpSwap {
+                compare,
+                compare_mask,
+                swap: any(),
+                swap_mask: any(),
+            };
+            let new = op.apply(old);
+            assert_eq!(new, pseudo_code(op, old), "{old:#x} {op:x?}");
+            swapped += u32::from(new != old);
+        }
+    }
+    assert!(swapped > 100_000, "{swapped}");
+}
+
+/// What InfiniBand has: all 64 bits.
+#[test]
+fn atomic_operations_without_masks() {
+    let mut rng = Rng::new(26);
+    for _ in 0..10_000 {
+        let (old, value, other) = (rng.next(), rng.next(), rng.next());
+        let add = AtomicOp::FetchAdd {
+            add: value,
+            mask: 0,
+        };
+        assert_eq!(add.apply(old), old.wrapping_add(value));
+        let swap = |compare| AtomicOp::CmpSwap {
+            compare,
+            compare_mask: u64::MAX,
+            swap: value,
+            swap_mask: u64::MAX,
+        };
+        assert_eq!(swap(old).apply(old), value);
+        assert_eq!(swap(other).apply(old), old);
+    }
+}
+
+/// Fields of a FetchAdd are counters of their own.
+#[test]
+fn fields_of_an_addition() {
+    let mut rng = Rng::new(27);
+    for _ in 0..10_000 {
+        let (old, add) = (rng.next(), rng.next());
+        let op = AtomicOp::FetchAdd {
+            add,
+            mask: 0x8000_8000_8000_8000,
+        };
+        let new = op.apply(old);
+        for field in 0..4 {
+            let part = |value: u64| (value >> (16 * field)) as u16;
+            assert_eq!(part(new), part(old).wrapping_add(part(add)));
         }
     }
 }

@@ -35,6 +35,7 @@ use iwarp::{
             Region,
             Rights, //
         },
+        atomic::AtomicOp,
         stag::Stag, //
     },
     mpa::{
@@ -45,7 +46,10 @@ use iwarp::{
         RtrSet,
         MAX_FRAME, //
     },
-    rx::ReadExpect,
+    rx::{
+        Expect,
+        ReadExpect, //
+    },
     tx::{
         max_payload,
         message_cost,
@@ -59,9 +63,11 @@ use iwarp::{
             Frame, //
         },
         rdmap::{
+            AtomicResponse,
             Header,
             Preamble,
-            ReadRequest, //
+            ReadRequest,
+            With, //
         },
         terminate::{
             DdpCopy,
@@ -80,7 +86,7 @@ fn parsers() {
         if len > 4 && rng.below(2) == 0 {
             // Versions and opcodes that are looked into.
             bytes[2] = bytes[2] & 0xc0 | 1;
-            bytes[3] = 0x40 | bytes[3] & 7;
+            bytes[3] = 0x40 | bytes[3] & 0x1f;
         }
         let _ = Preamble::parse(&bytes);
         let _ = Frame::parse(&bytes);
@@ -108,6 +114,29 @@ fn parsers() {
     }
 }
 
+fn with(rng: &mut Rng) -> With {
+    match rng.below(3) {
+        0 => With::Nothing,
+        1 => With::Invalidate(region(0).stag),
+        _ => With::Immediate((rng.next() as u32).to_be_bytes()),
+    }
+}
+
+fn operation(rng: &mut Rng) -> AtomicOp {
+    match rng.below(2) {
+        0 => AtomicOp::FetchAdd {
+            add: rng.next(),
+            mask: rng.next(),
+        },
+        _ => AtomicOp::CmpSwap {
+            compare: rng.next(),
+            compare_mask: rng.next(),
+            swap: rng.next(),
+            swap_mask: rng.next(),
+        },
+    }
+}
+
 fn receiver(rng: &mut Rng, crc: bool) -> Receiver {
     let mut rx = Receiver::new(
         crc,
@@ -118,10 +147,13 @@ fn receiver(rng: &mut Rng, crc: bool) -> Receiver {
         },
     );
     for _ in 0..rng.below(4) {
-        rx.orq.push(ReadExpect {
-            stag: region(0).stag,
-            to: BASE + rng.below(100),
-            len: rng.below(500) as u32,
+        rx.orq.push(match rng.below(2) {
+            0 => Expect::Atomic(rng.below(3) as u32),
+            _ => Expect::Read(ReadExpect {
+                stag: region(0).stag,
+                to: BASE + rng.below(100),
+                len: rng.below(500) as u32,
+            }),
         });
     }
     rx
@@ -160,7 +192,7 @@ fn noise() {
             // A start that is believed.
             stream[0] = 0;
             stream[2] = stream[2] & 0xc0 | 1;
-            stream[3] = 0x40 | stream[3] & 7;
+            stream[3] = 0x40 | stream[3] & 0x1f;
         }
         feed(&mut rng, &mut rx, &stream);
     }
@@ -175,7 +207,8 @@ fn good_streams_gone_bad() {
         for _ in 0..1 + rng.below(4) {
             let stag = region(0).stag;
             let to = BASE + rng.below(100);
-            let message = match rng.below(5) {
+            let with = with(&mut rng);
+            let message = match rng.below(8) {
                 0 => Message::Write { stag, to },
                 1 => Message::ReadResponse { stag, to },
                 2 => Message::ReadRequest(ReadRequest {
@@ -186,13 +219,29 @@ fn good_streams_gone_bad() {
                     source_to: to,
                 }),
                 3 => Message::Terminate(&Terminate::bare(TermCode::CATASTROPHIC)),
+                4 => Message::Immediate {
+                    se: rng.below(2) == 0,
+                    data: [1, 2, 3, 4],
+                },
+                5 => {
+                    let op = operation(&mut rng);
+                    Message::AtomicRequest { stag, to, op }
+                }
+                6 => Message::AtomicResponse(AtomicResponse {
+                    id: rng.below(3) as u32,
+                    original: rng.next(),
+                }),
                 _ => Message::Send {
                     se: rng.below(2) == 0,
-                    inv: (rng.below(2) == 0).then_some(stag),
+                    with,
                 },
             };
             let payload = match message {
-                Message::ReadRequest(_) | Message::Terminate(_) => Vec::new(),
+                Message::ReadRequest(_)
+                | Message::Terminate(_)
+                | Message::Immediate { .. }
+                | Message::AtomicRequest { .. }
+                | Message::AtomicResponse(_) => Vec::new(),
                 _ => {
                     let len = rng.below(500) as usize;
                     rng.bytes(len)
@@ -227,7 +276,7 @@ fn changed_bits_are_found() {
     let mut rng = Rng::new(6);
     let plain = Message::Send {
         se: false,
-        inv: None,
+        with: With::Nothing,
     };
     let good = send(&mut TxStream::new(true, false), plain, &rng.bytes(70), 1442);
     for at in 0..good.len() {
@@ -254,6 +303,7 @@ fn handshakes() {
             },
             crc: rng.below(2) == 0,
             large_fpdus: rng.below(2) == 0,
+            send_imm: rng.below(2) == 0,
             ird: rng.next() as u16,
             ord: rng.next() as u16,
             max_ird: rng.next() as u16,
@@ -301,12 +351,25 @@ fn senders() {
         let mut tx = TxStream::new(true, rng.below(2) == 0);
         let stag = Stag(rng.next() as u32);
         let to = rng.next();
-        let message = match rng.below(3) {
+        let message = match rng.below(6) {
             0 => Message::Write { stag, to },
             1 => Message::ReadResponse { stag, to },
+            2 => Message::Immediate {
+                se: false,
+                data: [0xff; 4],
+            },
+            3 => Message::AtomicRequest {
+                stag,
+                to,
+                op: operation(&mut rng),
+            },
+            4 => Message::AtomicResponse(AtomicResponse {
+                id: u32::MAX,
+                original: to,
+            }),
             _ => Message::Send {
                 se: false,
-                inv: Some(stag),
+                with: with(&mut rng),
             },
         };
         let mut msg = tx.begin(message, rng.next() as u32);
@@ -337,6 +400,9 @@ fn senders() {
         };
         let term = Terminate::for_read(TermCode::CATASTROPHIC, 1, &read, rng.next() as u32);
         assert_eq!(term.len(), 52);
+        let term = Terminate::for_atomic(TermCode::CATASTROPHIC, rng.next() as u32);
+        assert_eq!(term.len(), 24);
+        let _ = operation(&mut rng).apply(rng.next());
     }
 }
 
@@ -349,6 +415,7 @@ fn accesses() {
         Need::LocalWrite,
         Need::RemoteRead,
         Need::RemoteWrite,
+        Need::RemoteAtomic,
         Need::Bind,
     ];
     for _ in 0..200_000 {
@@ -375,7 +442,7 @@ fn accesses() {
             stag: Stag(small(1024) as u32),
             to: small(64),
             len: small(64),
-            need: needs[(small(5) % 5) as usize],
+            need: needs[(small(6) % 6) as usize],
             touch: small(2) == 0,
             by: Accessor {
                 pd: PdId(small(2)),
@@ -409,6 +476,8 @@ fn every_error_has_its_answers() {
         Error::NoReadSlot,
         Error::ResponseStag,
         Error::ResponseBounds,
+        Error::ResponseId,
+        Error::Unaligned,
         Error::WriteStag,
         Error::WriteBounds,
         Error::LocalOp,
@@ -434,6 +503,7 @@ fn every_error_has_its_answers() {
         AccessOp::Send,
         AccessOp::Recv,
         AccessOp::Write,
+        AccessOp::AtomicRequest,
         AccessOp::Bind,
     ] {
         all.push(AccessError::Bounds.during(op));

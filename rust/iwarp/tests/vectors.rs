@@ -17,7 +17,10 @@ use iwarp::{
         Error,
         MpaError, //
     },
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     tx::{
         Message,
         TxStream, //
@@ -38,9 +41,12 @@ use iwarp::{
             RtrSet, //
         },
         rdmap::{
+            AtomicRequest,
+            AtomicResponse,
             Header,
             Opcode,
-            ReadRequest, //
+            ReadRequest,
+            With, //
         },
         terminate::{
             DdpCopy,
@@ -134,31 +140,223 @@ fn sends() {
         msn: 5,
         mo: 0x10,
     };
-    let send = |se, inv| Header::Send { se, inv, ddp };
+    let send = |se, with| Header::Send { se, with, ddp };
     both_ways(
-        send(false, None),
+        send(false, With::Nothing),
         24,
         true,
         "002a 4143 00000000 00000000 00000005 00000010",
     );
     both_ways(
-        send(false, Some(SINK)),
+        send(false, With::Invalidate(SINK)),
         0,
         true,
         "0012 4144 aabbccdd 00000000 00000005 00000010",
     );
     both_ways(
-        send(true, None),
+        send(true, With::Nothing),
         1,
         false,
         "0013 0145 00000000 00000000 00000005 00000010",
     );
     both_ways(
-        send(true, Some(SINK)),
+        send(true, With::Invalidate(SINK)),
         0,
         true,
         "0012 4146 aabbccdd 00000000 00000005 00000010",
     );
+}
+
+/// A Send of our own: the opcode for experiments (RFC 6580 3.4), and the reserved bit in front of
+/// it for the solicited event.
+#[test]
+fn sends_with_immediate_data() {
+    let ddp = Untagged {
+        qn: 0,
+        msn: 5,
+        mo: 0x10,
+    };
+    let with = With::Immediate([0xaa, 0xbb, 0xcc, 0xdd]);
+    both_ways(
+        Header::Send {
+            se: false,
+            with,
+            ddp,
+        },
+        24,
+        true,
+        "002a 414f aabbccdd 00000000 00000005 00000010",
+    );
+    both_ways(
+        Header::Send {
+            se: true,
+            with,
+            ddp,
+        },
+        1,
+        false,
+        "0013 015f aabbccdd 00000000 00000005 00000010",
+    );
+    // The other reserved bit is not looked at.
+    let (_, header) = Header::parse(&hex("0012 416f aabbccdd 00000000 00000005 00000010")).unwrap();
+    assert_eq!(header.opcode(), Opcode::SendImm);
+}
+
+/// RFC 7306 figures 2 and 7.
+#[test]
+fn immediate_data() {
+    let ddp = Untagged {
+        qn: 0,
+        msn: 7,
+        mo: 0,
+    };
+    let data = [0xaa, 0xbb, 0xcc, 0xdd];
+    for (se, bytes) in [
+        (
+            false,
+            "001a 4148 00000000 00000000 00000007 00000000 aabbccdd 00000000",
+        ),
+        (
+            true,
+            "001a 4149 00000000 00000000 00000007 00000000 aabbccdd 00000000",
+        ),
+    ] {
+        let header = Header::Immediate { se, data, ddp };
+        both_ways(header, 0, true, bytes);
+        // Verbs have 32 of its 64 bits. Those behind them are the sender's affair, and so is the
+        // field that others have for an STag (RFC 7306 4.1).
+        let mut other = hex(bytes);
+        other[4..8].fill(0x11);
+        other[24..].fill(0x22);
+        assert_eq!(Header::parse(&other).unwrap().1, header);
+    }
+}
+
+/// RFC 7306 figures 2, 4 and 5.
+#[test]
+fn atomic_requests() {
+    let ddp = Untagged {
+        qn: 1,
+        msn: 9,
+        mo: 0,
+    };
+    let request = |op| AtomicRequest {
+        id: 0xfedc_ba98,
+        stag: SINK,
+        to: 0x0102_0304_0506_0708,
+        op,
+    };
+    let add = Header::AtomicRequest(
+        ddp,
+        request(AtomicOp::FetchAdd {
+            add: 0x2122_2324_2526_2728,
+            mask: 0x3132_3334_3536_3738,
+        }),
+    );
+    // What is for CmpSwap only is 0 and all ones.
+    let bytes = "0046 414a 00000000 00000001 00000009 00000000
+         00000000 fedcba98 aabbccdd 0102030405060708
+         2122232425262728 3132333435363738 0000000000000000 ffffffffffffffff";
+    both_ways(add, 0, true, bytes);
+    // It is ignored, as all but the last four bits of the AOpCode are.
+    let mut other = hex(bytes);
+    other[4..8].fill(0x11);
+    other[20..23].fill(0xff);
+    other[23] = 0xf0;
+    other[56..].fill(0x55);
+    assert_eq!(Header::parse(&other).unwrap().1, add);
+
+    let swap = request(AtomicOp::CmpSwap {
+        compare: 0x4142_4344_4546_4748,
+        compare_mask: 0x5152_5354_5556_5758,
+        swap: 0x2122_2324_2526_2728,
+        swap_mask: 0x3132_3334_3536_3738,
+    });
+    both_ways(
+        Header::AtomicRequest(ddp, swap),
+        0,
+        true,
+        "0046 414a 00000000 00000001 00000009 00000000
+         00000002 fedcba98 aabbccdd 0102030405060708
+         2122232425262728 3132333435363738 4142434445464748 5152535455565758",
+    );
+    // There is no other operation (RFC 7306 10.1).
+    for code in (0..16).filter(|code| ![0, 2].contains(code)) {
+        other[23] = code;
+        assert_eq!(Header::parse(&other), Err(Error::Opcode), "{code}");
+    }
+    // A message is named by its MSN, which nobody else has at the time.
+    let mut tx = TxStream::new(false, false);
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    let message = Message::AtomicRequest {
+        stag: SINK,
+        to: 8,
+        op,
+    };
+    send(&mut tx, message, &[], 1448);
+    assert_eq!(
+        send(&mut tx, message, &[], 1448),
+        hex("0046 414a 00000000 00000001 00000002 00000000
+         00000000 00000002 aabbccdd 0000000000000008
+         0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff 00000000")
+    );
+}
+
+/// RFC 7306 figures 2 and 6.
+#[test]
+fn atomic_responses() {
+    let ddp = Untagged {
+        qn: 3,
+        msn: 9,
+        mo: 0,
+    };
+    let response = AtomicResponse {
+        id: 0xfedc_ba98,
+        original: 0x0102_0304_0506_0708,
+    };
+    both_ways(
+        Header::AtomicResponse(ddp, response),
+        0,
+        true,
+        "001e 414b 00000000 00000003 00000009 00000000 fedcba98 0102030405060708",
+    );
+    let mut tx = TxStream::new(false, false);
+    assert_eq!(
+        send(&mut tx, Message::AtomicResponse(response), &[], 1448),
+        hex("001e 414b 00000000 00000003 00000001 00000000
+             fedcba98 0102030405060708 00000000")
+    );
+}
+
+#[test]
+fn queues_of_opcodes() {
+    let queues = [
+        None,
+        Some(1),
+        None,
+        Some(0),
+        Some(0),
+        Some(0),
+        Some(0),
+        Some(2),
+        Some(0),
+        Some(0),
+        Some(1),
+        Some(3),
+    ];
+    for (bits, queue) in queues.into_iter().enumerate() {
+        assert_eq!(Opcode::from_wire(bits as u8).queue(), queue, "{bits}");
+    }
+    for bits in [0x0f, 0x1f] {
+        assert_eq!(Opcode::from_wire(bits).queue(), Some(0));
+    }
+    for bits in 12..15 {
+        assert_eq!(Opcode::from_wire(bits), Opcode::Unknown(bits));
+    }
+    for bits in 0..0x20 {
+        let se = [5, 6, 9, 0x1f].contains(&bits);
+        assert_eq!(Opcode::from_wire(bits).is_solicited(), se, "{bits}");
+    }
 }
 
 #[test]
@@ -212,6 +410,15 @@ fn terminates() {
         "0046 4147 00000000 00000002 00000001 00000000
          0102e000 002e 4141 00000000 00000001 00000009 00000000
          aabbccdd 0102030405060908 00000e00 11223344 1112131415161918",
+    );
+    // One about an Atomic Request does not carry it (RFC 7306 8.1).
+    let atomic = Terminate::for_atomic(TermCode::new(0, 2, 7), 0x0102_0304);
+    both_ways(
+        Header::Terminate(ddp, atomic),
+        0,
+        true,
+        "002a 4147 00000000 00000002 00000001 00000000
+         0207c000 0046 414a 00000000 00000001 01020304 00000000",
     );
     let copy = read.ddp.unwrap();
     assert_eq!(
@@ -279,7 +486,7 @@ fn annotated_dumps_of_the_rfc() {
     let mut tx = TxStream::new(true, true);
     let plain = Message::Send {
         se: false,
-        inv: None,
+        with: With::Nothing,
     };
     let first = send(&mut tx, plain, &[0; 24], 1448);
     let expected = hex("00000000 002a 4143 00000000 00000000 00000001 00000000
@@ -326,9 +533,10 @@ fn control_octets() {
     for a in 0..=255u8 {
         for b in 0..=255u8 {
             let control = Control::from_bytes([a, b]);
-            // The reserved bits are dropped.
-            assert_eq!(control.to_bytes(), [a & 0xc3, b & 0xcf]);
-            assert_eq!(Opcode::from_wire(control.opcode).to_wire(), b & 0x0f);
+            // The reserved bits are dropped, but for one of the opcode for experiments.
+            let kept = if b & 0x0f == 0x0f { 0x1f } else { 0x0f };
+            assert_eq!(control.to_bytes(), [a & 0xc3, b & (0xc0 | kept)]);
+            assert_eq!(Opcode::from_wire(control.opcode).to_wire(), b & kept);
         }
     }
 }
@@ -340,8 +548,11 @@ fn opcode_contradicts_tag_bit() {
     assert_eq!(Header::parse(&bytes).unwrap_err(), Error::Opcode);
     let bytes = hex("0012 c143 aabbccdd 0102030405060708 00000000");
     assert_eq!(Header::parse(&bytes).unwrap_err(), Error::Opcode);
-    let bytes = hex("0012 c148 aabbccdd 0102030405060708 00000000");
-    assert_eq!(Header::parse(&bytes).unwrap_err(), Error::Opcode);
+    for opcode in 8..16 {
+        let mut bytes = [hex("0046 c140"), vec![0; 68]].concat();
+        bytes[3] |= opcode;
+        assert_eq!(Header::parse(&bytes), Err(Error::Opcode));
+    }
 }
 
 #[test]
@@ -353,6 +564,7 @@ fn start_up_frames() {
         reject: false,
         enhanced: false,
         large: false,
+        send_imm: false,
         revision: 2,
         pd_len: 0,
     };
@@ -389,20 +601,25 @@ fn start_up_frames() {
         hex("4d504120494420526570204672616d65 e0 02 0000")
     );
 
-    // Reserved bits: no error when received, and zero when sent, but for one in each kind of frame.
-    // In a reply that one does not count beside the one of the request, as if all of them had been
-    // kept.
+    // Reserved bits: no error when received, and zero when sent, but for two in each kind of frame.
+    // In a reply these do not count beside those of the request, as if all of them had been kept.
     for bits in 0..16 {
-        for (kind, large, bit) in [
-            (FrameKind::Request, bits & 8 != 0, 8),
-            (FrameKind::Reply, bits & 0xc == 4, 4),
+        for (kind, large, send_imm, sent) in [
+            (FrameKind::Request, bits & 8 != 0, bits & 2 != 0, [8, 2]),
+            (FrameKind::Reply, bits & 0xc == 4, bits & 3 == 1, [4, 1]),
         ] {
             emit_frame(&Frame { kind, ..reply }, None, &[], &mut out).unwrap();
             out[16] |= bits;
             let odd = Frame::parse(&out).unwrap();
-            assert_eq!(odd.large, large, "{kind:?} {bits:#x}");
+            assert_eq!(
+                (odd.large, odd.send_imm),
+                (large, send_imm),
+                "{kind:?} {bits:#x}"
+            );
             assert_eq!(emit_frame(&odd, None, &[], &mut out), Ok(20));
-            assert_eq!(out[16], if large { 0xe0 | bit } else { 0xe0 });
+            let large = if large { sent[0] } else { 0 };
+            let send_imm = if send_imm { sent[1] } else { 0 };
+            assert_eq!(out[16], 0xe0 | large | send_imm);
         }
     }
 

@@ -7,7 +7,13 @@ use core::ptr::NonNull;
 use kernel::{
     ffi,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    }, //
 };
 
 use super::{
@@ -26,6 +32,7 @@ use crate::kapi::{
         Skb,
         TxBuf, //
     },
+    sync::AccessOnce, //
 };
 
 /// Permission to access all memory of the kernel, one for each `get_dma_mr`. It cannot be
@@ -270,6 +277,63 @@ impl Backing {
             unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), dst, part) };
             Ok(())
         })
+    }
+
+    /// Copies `src` into the memory, from `offset` on. Not from a hard interrupt.
+    pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result {
+        let len = src.len();
+        let src = src.as_ptr();
+        self.for_each(offset, len, |dst, part, done| {
+            // SAFETY: `done + part` is at most `len`.
+            let src = unsafe { src.add(done) };
+            // SAFETY: As in `read`, with the roles exchanged.
+            unsafe { core::ptr::copy_nonoverlapping(src, dst.as_ptr(), part) };
+            Ok(())
+        })
+    }
+
+    /// The 64 bits at `offset`, for atomic access: of this driver and of programs. `None` if they
+    /// are not aligned in memory. Not from a hard interrupt.
+    fn word(&self, offset: u64) -> Result<Option<&Atomic<u64>>> {
+        let len = size_of::<u64>();
+        let end = offset.checked_add(len as u64).ok_or(EFAULT)?;
+        if end > self.size() {
+            return Err(EFAULT);
+        }
+        let (ptr, room) = self.locate(offset).ok_or(EFAULT)?;
+        let ptr = ptr.cast::<u64>();
+        if !ptr.is_aligned() {
+            return Ok(None);
+        }
+        if room < len {
+            return Err(EFAULT);
+        }
+        // SAFETY: Eight aligned bytes that are pinned or the consumer's, and mapped, as long as
+        // this memory is. Accesses at the same time are those of a program, which answers for
+        // them, and copies of the driver, which consumers must not mix with atomic operations (RFC
+        // 7306 5).
+        Ok(Some(unsafe { Atomic::from_ptr(ptr.as_ptr()) }))
+    }
+
+    /// Whether 64 bits can be accessed atomically at `offset`.
+    pub(crate) fn is_word(&self, offset: u64) -> Result<bool> {
+        Ok(self.word(offset)?.is_some())
+    }
+
+    /// Replaces the 64 bits at `offset` by what `f` makes of them, and returns what they were.
+    /// Atomic with respect to other atomic accesses, also of programs. Fails with `EINVAL` if the
+    /// bits are not aligned. Not from a hard interrupt.
+    pub(crate) fn fetch_update(&self, offset: u64, f: impl Fn(u64) -> u64) -> Result<u64> {
+        let word = self.word(offset)?.ok_or(EINVAL)?;
+        let mut old = word.read_once();
+        loop {
+            // A program that writes to it all the time can make this fail, but not for long: the
+            // failed attempt has brought the line to this CPU.
+            match word.cmpxchg(old, f(old), Full) {
+                Ok(old) => return Ok(old),
+                Err(now) => old = now,
+            }
+        }
     }
 
     /// Adds the memory to `buf`, to be sent by reference, and to `crc`. Only for user memory,

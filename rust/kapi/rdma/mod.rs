@@ -65,6 +65,6 @@ pub(crate) use self::{
     ucontext::Customer,
     udata::Udata,
     umem::Umem,
-    wc::{Wc, WcOpcode, WcOut, WcStatus},
+    wc::{Wc, WcOpcode, WcOut, WcStatus, WcWith},
     wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };

@@ -77,6 +77,12 @@ pub(crate) enum WcOpcode {
     BindMw,
     /// The receipt of a Send.
     Recv,
+    /// The receipt of an RDMA Write with Immediate Data.
+    RecvRdmaImm,
+    /// An addition in the peer's memory.
+    FetchAdd,
+    /// A compare-and-swap in the peer's memory.
+    CmpSwap,
 }
 
 impl WcOpcode {
@@ -89,6 +95,9 @@ impl WcOpcode {
             Self::BindMw => bindings::ib_wc_opcode_IB_WC_BIND_MW,
             Self::RegMr => bindings::ib_wc_opcode_IB_WC_REG_MR,
             Self::Recv => bindings::ib_wc_opcode_IB_WC_RECV,
+            Self::RecvRdmaImm => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
+            Self::FetchAdd => bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
+            Self::CmpSwap => bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
         }
     }
 }
@@ -106,8 +115,19 @@ pub(crate) struct Wc {
     pub(crate) byte_len: u32,
     /// The QP of the request.
     pub(crate) qp: qp::Tag,
+    /// What came with the message.
+    pub(crate) with: WcWith,
+}
+
+/// What comes with a message, apart from its payload.
+#[derive(Clone, Copy)]
+pub(crate) enum WcWith {
+    /// Nothing.
+    Nothing,
     /// The STag that the peer invalidated.
-    pub(crate) inval_rkey: Option<u32>,
+    Invalidate(u32),
+    /// Immediate Data, in the byte order of the peer's consumer.
+    Immediate([u8; 4]),
 }
 
 /// The array that a consumer polls completions into.
@@ -163,9 +183,16 @@ impl<D: Driver> WcOut<'_, D> {
         raw.byte_len = wc.byte_len;
         raw.qp = wc.qp.as_raw();
         raw.port_num = 1;
-        if let Some(rkey) = wc.inval_rkey {
-            raw.ex.invalidate_rkey = rkey;
-            raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
+        match wc.with {
+            WcWith::Nothing => (),
+            WcWith::Invalidate(rkey) => {
+                raw.ex.invalidate_rkey = rkey;
+                raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
+            }
+            WcWith::Immediate(data) => {
+                raw.ex.imm_data = u32::from_ne_bytes(data);
+                raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+            }
         }
         // SAFETY: There is room by the type invariants.
         unsafe { self.wc.add(self.count).write(raw) };

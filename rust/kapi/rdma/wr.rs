@@ -29,6 +29,7 @@ use super::{
 };
 use crate::kapi::bindings::{
     self,
+    ib_atomic_wr,
     ib_rdma_wr,
     ib_recv_wr,
     ib_reg_wr,
@@ -156,6 +157,19 @@ pub(crate) enum SendOp<'a, D: Driver> {
     Read { raddr: u64, rkey: u32 },
     /// RDMA Read, and invalidate the region of the buffer afterwards.
     ReadInv { raddr: u64, rkey: u32 },
+    /// RDMA Write, and Immediate Data behind it.
+    WriteImm { raddr: u64, rkey: u32, imm: [u8; 4] },
+    /// Send with Immediate Data.
+    SendImm { imm: [u8; 4] },
+    /// Add to 64 bits of the peer's memory.
+    FetchAdd { raddr: u64, rkey: u32, add: u64 },
+    /// Replace 64 bits of the peer's memory by `swap` if they are equal to `compare`.
+    CmpSwap {
+        raddr: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
     /// Invalidate the region `rkey` of this side.
     LocalInv { rkey: u32 },
     /// Register what is mapped to `mr`, with a new `key` and the rights `access`.
@@ -191,6 +205,12 @@ impl<'a, D: Driver> SendWr<'a, D> {
         unsafe { self.raw.ex.invalidate_rkey }
     }
 
+    /// The Immediate Data, in the consumer's byte order.
+    fn imm(&self) -> [u8; 4] {
+        // SAFETY: Any bit pattern is a valid integer.
+        unsafe { self.raw.ex.imm_data }.to_ne_bytes()
+    }
+
     /// The operation, with what belongs to it.
     pub(crate) fn op(&self) -> SendOp<'a, D> {
         let rdma = || {
@@ -198,7 +218,33 @@ impl<'a, D: Driver> SendWr<'a, D> {
             let wr = unsafe { &*(&raw const *self.raw).cast::<ib_rdma_wr>() };
             (wr.remote_addr, wr.rkey)
         };
+        let atomic = || {
+            // SAFETY: Requests with these opcodes are in an `ib_atomic_wr`, at offset 0.
+            unsafe { &*(&raw const *self.raw).cast::<ib_atomic_wr>() }
+        };
         match self.raw.opcode {
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => {
+                let ((raddr, rkey), imm) = (rdma(), self.imm());
+                SendOp::WriteImm { raddr, rkey, imm }
+            }
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm { imm: self.imm() },
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => {
+                let wr = atomic();
+                SendOp::FetchAdd {
+                    raddr: wr.remote_addr,
+                    rkey: wr.rkey,
+                    add: wr.compare_add,
+                }
+            }
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
+                let wr = atomic();
+                SendOp::CmpSwap {
+                    raddr: wr.remote_addr,
+                    rkey: wr.rkey,
+                    compare: wr.compare_add,
+                    swap: wr.swap,
+                }
+            }
             bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => {
                 let (raddr, rkey) = rdma();
                 SendOp::Write { raddr, rkey }

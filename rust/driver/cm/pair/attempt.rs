@@ -41,10 +41,11 @@ use kernel::{
 };
 
 /// Revision 2 whatever the parameter says: either end may speak first, and read depths are
-/// negotiated.
+/// negotiated. The other end is this driver, too.
 fn config(dev: &Device, ird: u16, ord: u16) -> Config {
     Config {
         revision: Revision::Two,
+        send_imm: true,
         ..mpa_io::config(dev, ird, ord, RtrSet::ALL)
     }
 }

@@ -11,7 +11,8 @@ use crate::{
         qp::{
             completions::Wr,
             rq::RecvWr,
-            sq::SendWr,
+            rx::Receipt,
+            send_wr::SendWr,
             state::Phase, //
         },
         stats::Counter,
@@ -190,6 +191,6 @@ impl QpObj {
 
     fn flush_recv(&self, id: u64) {
         self.stats.inc(Counter::Flushed);
-        self.complete_recv(id, WcStatus::WrFlushErr, 0, false, None);
+        self.complete_recv(id, &Receipt::failed(WcStatus::WrFlushErr));
     }
 }

@@ -14,7 +14,10 @@ use crate::driver::{
     },
     qp::{
         end::Cause,
-        irrq::Request, //
+        irrq::{
+            Asked,
+            Request, //
+        }, //
     },
     stats::Counter,
     QpObj, //
@@ -31,13 +34,39 @@ use iwarp::{
             Access,
             Need as Right, //
         },
-        stag::Stag, //
+        atomic::AtomicOp, //
     },
     qp::owner::Wake,
     rx::Event,
     verdict::WcStatus,
-    wire::rdmap::ReadRequest, //
+    wire::rdmap::{
+        AtomicRequest,
+        ReadRequest,
+        With, //
+    }, //
 };
+
+/// How a receive work request has ended.
+pub(in crate::driver::qp) struct Receipt {
+    op: WcOp,
+    status: WcStatus,
+    bytes: u32,
+    solicited: bool,
+    with: With,
+}
+
+impl Receipt {
+    /// Without a message.
+    pub(in crate::driver::qp) fn failed(status: WcStatus) -> Self {
+        Self {
+            op: WcOp::Recv,
+            status,
+            bytes: 0,
+            solicited: false,
+            with: With::Nothing,
+        }
+    }
+}
 
 impl RxCtx {
     /// Ends an FPDU, and delivers its message if that is complete.
@@ -61,12 +90,30 @@ impl RxCtx {
             Event::Partial | Event::Rtr => Ok(()),
             Event::Write { len } => {
                 self.large |= len >= LARGE;
+                self.wrote = len;
                 Ok(())
             }
-            Event::Send { len, se, inv, .. } => {
+            Event::Send { len, se, with, .. } => {
                 self.large |= len >= LARGE;
-                self.deliver_send(qp, len, se, inv)
+                self.wrote = 0;
+                self.deliver_send(qp, len, se, with)
             }
+            Event::Immediate { data, se, .. } => {
+                let bytes = core::mem::take(&mut self.wrote);
+                self.complete(
+                    qp,
+                    &Receipt {
+                        op: WcOp::RecvRdmaImm,
+                        bytes,
+                        solicited: se,
+                        status: WcStatus::Success,
+                        with: With::Immediate(data),
+                    },
+                );
+                Ok(())
+            }
+            Event::AtomicRequest { msn, request } => self.deliver_atomic(qp, msn, request),
+            Event::AtomicResponse { original } => self.deliver_original(qp, original),
             Event::ReadRequest { msn, request } => self.deliver_request(qp, msn, request),
             Event::ReadResponse { .. } => self.deliver_response(qp),
             Event::Terminate(term) => {
@@ -85,11 +132,11 @@ impl RxCtx {
     }
 
     #[inline]
-    fn deliver_send(&mut self, qp: &QpObj, len: u32, se: bool, inv: Option<Stag>) -> Result<()> {
+    fn deliver_send(&mut self, qp: &QpObj, len: u32, se: bool, with: With) -> Result<()> {
         self.buffers.clear();
         // The STag is dead before the consumer can see that it is (RFC 5040 5.3).
-        let invalidated = match inv {
-            Some(stag) => qp
+        let invalidated = match with {
+            With::Invalidate(stag) => qp
                 .dev
                 .tpt
                 .invalidate(stag, &qp.peer_accessor(), true)
@@ -97,11 +144,25 @@ impl RxCtx {
                     error,
                     op: AccessOp::Invalidate,
                 }),
-            None => Ok(()),
+            With::Nothing | With::Immediate(_) => Ok(()),
+        };
+        let receipt = Receipt {
+            op: WcOp::Recv,
+            bytes: len,
+            solicited: se,
+            status: WcStatus::Success,
+            with,
         };
         match invalidated {
-            Ok(()) => self.complete(qp, WcStatus::Success, len, se, inv),
-            Err(error) => self.complete(qp, error.wc_status(), len, se, None),
+            Ok(()) => self.complete(qp, &receipt),
+            Err(error) => self.complete(
+                qp,
+                &Receipt {
+                    status: error.wc_status(),
+                    with: With::Nothing,
+                    ..receipt
+                },
+            ),
         }
         invalidated
     }
@@ -137,17 +198,75 @@ impl RxCtx {
         if touch.is_some() {
             qp.stats.inc(Counter::OneTouch);
         }
-        qp.stream.add_request(Request {
-            msn,
-            read,
-            source,
-            touch,
-        })?;
+        self.queue_request(
+            qp,
+            Request {
+                msn,
+                asked: Asked::Read(read, source),
+                touch,
+            },
+        )
+    }
+
+    #[inline(never)]
+    fn deliver_atomic(&mut self, qp: &QpObj, msn: u32, atomic: AtomicRequest) -> Result<()> {
+        // Checked on arrival, as a Read Request, and again when it is executed.
+        let denied = |error: AccessError| error.during(AccessOp::AtomicRequest);
+        let access = Access {
+            stag: atomic.stag,
+            to: atomic.to,
+            len: AtomicOp::LEN.into(),
+            need: Right::RemoteAtomic,
+            touch: true,
+            by: qp.peer_accessor(),
+        };
+        let target = qp.dev.tpt.resolve(&access, &mut self.read);
+        let target = target.map_err(denied)?;
+        if !target.is_aligned(atomic.to).map_err(denied)? {
+            return Err(Error::Unaligned);
+        }
+        let touch = target.touch().map_err(denied)?;
+        if touch.is_some() {
+            qp.stats.inc(Counter::OneTouch);
+        }
+        self.queue_request(
+            qp,
+            Request {
+                msn,
+                asked: Asked::Atomic(atomic, target),
+                touch,
+            },
+        )
+    }
+
+    /// Leaves a request to the transmitter.
+    fn queue_request(&mut self, qp: &QpObj, request: Request) -> Result<()> {
+        qp.stream.add_request(request)?;
         // This wake-up includes that of an answered Read; `Open` includes both.
         if !matches!(self.wake, Some(Wake::Open)) {
             self.wake = Some(Wake::ReadRequest);
         }
         Ok(())
+    }
+
+    /// Puts the answer to an atomic operation into its sink.
+    #[inline(never)]
+    fn deliver_original(&mut self, qp: &QpObj, original: u64) -> Result<()> {
+        let sink = self.sink.take();
+        let atomic = qp.stream.orq.lock().pop().ok_or(Error::State)?;
+        self.wake.get_or_insert(Wake::Unblock);
+        let seq = atomic.seq.ok_or(Error::State)?;
+        let placed = match &sink {
+            Some(sink) => sink.write_all(&original.to_ne_bytes()),
+            None => Err(AccessError::Bounds),
+        };
+        let placed = placed.map_err(|error| error.during(AccessOp::Send));
+        match placed {
+            Ok(()) => qp.stream.completions.read_done(seq),
+            Err(error) => qp.stream.completions.failed(seq, error.wc_status()),
+        }
+        qp.retire();
+        placed
     }
 
     #[inline(never)]
@@ -176,16 +295,10 @@ impl RxCtx {
     }
 
     /// Completes the receive work request.
-    fn complete(
-        &mut self,
-        qp: &QpObj,
-        status: WcStatus,
-        bytes: u32,
-        solicited: bool,
-        inval: Option<Stag>,
-    ) {
+    #[inline]
+    fn complete(&mut self, qp: &QpObj, receipt: &Receipt) {
         if core::mem::take(&mut self.receiving) {
-            qp.complete_recv(self.recv.id(), status, bytes, solicited, inval);
+            qp.complete_recv(self.recv.id(), receipt);
         }
     }
 
@@ -197,6 +310,7 @@ impl RxCtx {
         self.target = Target::Nowhere;
         self.touch = None;
         self.buffers.clear();
+        self.wrote = 0;
         if let Error::Access {
             error: AccessError::Spent,
             ..
@@ -218,7 +332,7 @@ impl RxCtx {
             | Error::LocalOp
             | Error::Access {
                 op: AccessOp::Recv, ..
-            } => self.complete(qp, error.wc_status(), 0, false, None),
+            } => self.complete(qp, &Receipt::failed(error.wc_status())),
             Error::Access {
                 op: AccessOp::ReadResponse,
                 ..
@@ -236,23 +350,17 @@ impl RxCtx {
 
 impl QpObj {
     /// Posts the CQE of a receive work request.
-    pub(in crate::driver::qp) fn complete_recv(
-        &self,
-        wr_id: u64,
-        status: WcStatus,
-        bytes: u32,
-        solicited: bool,
-        inval: Option<Stag>,
-    ) {
+    #[inline]
+    pub(in crate::driver::qp) fn complete_recv(&self, wr_id: u64, receipt: &Receipt) {
         self.rcq.post(
             self,
             &Completion {
                 wr_id,
-                op: WcOp::Recv,
-                status,
-                bytes,
-                solicited,
-                inval: inval.map(|stag| stag.0),
+                op: receipt.op,
+                status: receipt.status,
+                bytes: receipt.bytes,
+                solicited: receipt.solicited,
+                with: receipt.with,
             },
         );
     }

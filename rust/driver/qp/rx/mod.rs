@@ -12,6 +12,7 @@
 mod deliver;
 mod place;
 
+pub(super) use self::deliver::Receipt;
 use self::place::Target;
 use super::{
     end::Cause,
@@ -78,9 +79,12 @@ pub(super) struct RxCtx {
     /// Bytes that it can take.
     room: u32,
     buffers: Sgl,
-    /// Sink of the Read being answered.
+    /// Sink of the Read or atomic operation being answered.
     sink: Option<MemRef>,
     target: Target,
+    /// Bytes of the Write that was the last message, to be reported with the Immediate Data behind
+    /// it.
+    wrote: u32,
     /// The one-touch entry in which the Write of the current FPDU ends.
     touch: Option<Touch>,
     /// The regions that the peer wrote to and read from last.
@@ -112,6 +116,7 @@ impl RxCtx {
             buffers: Sgl::empty(),
             sink: None,
             target: Target::Nowhere,
+            wrote: 0,
             touch: None,
             written: LastEntry::none(),
             read: LastEntry::none(),

@@ -82,7 +82,23 @@ impl RxCtx {
                 self.target = Target::Sink { to: tagged.to };
                 false
             }
-            Kind::Send(_) | Kind::Write(_) | Kind::ReadRequest | Kind::Terminate => {
+            Kind::Immediate => {
+                self.take_recv(qp)?;
+                self.target = Target::Nowhere;
+                false
+            }
+            Kind::AtomicResponse => {
+                let mut orq = qp.stream.orq.lock();
+                self.machine.match_response(orq.expect())?;
+                self.sink = orq.take_sink();
+                self.target = Target::Nowhere;
+                false
+            }
+            Kind::Send(_)
+            | Kind::Write(_)
+            | Kind::ReadRequest
+            | Kind::AtomicRequest
+            | Kind::Terminate => {
                 if segment.last {
                     self.end_write(qp)?;
                 }

@@ -21,9 +21,15 @@ use super::{
 use crate::driver::{
     qp::{
         end::Cause,
-        irrq::Request,
-        sgl::List,
-        sq::SendWr, //
+        irrq::{
+            Asked,
+            Request, //
+        },
+        send_wr::{
+            SendOp,
+            SendWr, //
+        },
+        sgl::List, //
     },
     QpObj, //
 };
@@ -190,7 +196,11 @@ impl TxCtx {
                     msg,
                     ..
                 }),
-                Some(Request { msn, read, .. }),
+                Some(Request {
+                    msn,
+                    asked: Asked::Read(read, _),
+                    ..
+                }),
             ) => {
                 let error = error.during(AccessOp::ReadRequest);
                 let done = msg.offset();
@@ -219,7 +229,17 @@ impl TxCtx {
         match current.origin {
             Origin::Sq(seq) => {
                 self.sges.clear();
-                let bytes = current.msg.len();
+                if let (SendOp::WriteImm, Message::Write { .. }) =
+                    (self.wr.op, current.msg.message())
+                {
+                    self.begin_immediate(seq);
+                    return;
+                }
+                // Of Immediate Data none are payload, but the Write before it has some.
+                let bytes = match current.msg.message() {
+                    Message::Immediate { .. } => self.wr.bytes(),
+                    _ => current.msg.len(),
+                };
                 qp.stream
                     .completions
                     .encoded(seq, bytes, self.framer.encoded);

@@ -37,11 +37,9 @@ use super::{
     },
     irrq::Request,
     orq::Read,
+    send_wr::SendWr,
     sgl::Sgl,
-    sq::{
-        Cursor,
-        SendWr, //
-    },
+    sq::Cursor,
     state::Phase, //
 };
 use crate::{
@@ -70,7 +68,10 @@ use iwarp::{
         fairness::Share,
         owner::Leave, //
     },
-    rx::ReadExpect,
+    rx::{
+        Expect,
+        ReadExpect, //
+    },
     tx::{
         Message,
         TxMessage,
@@ -111,7 +112,7 @@ enum Origin {
     Sq(u32),
     /// The work request that is not in the FIFO.
     Unqueued,
-    /// The Read Response to a request of the peer.
+    /// The response to a request of the peer.
     Response,
     /// The driver itself: the RTR message or the Terminate.
     Own,
@@ -137,14 +138,16 @@ pub(super) struct TxCtx {
     framer: Framer,
     /// The peer takes FPDUs longer than a segment.
     large: bool,
+    /// The peer takes Sends with Immediate Data.
+    send_imm: bool,
     /// Smallest message sent by reference, in bytes; `None`: none is.
     zcopy_min: Option<NonZero<u32>>,
     current: Option<Current>,
     unqueued: Option<Unqueued>,
-    /// The peer's Read Request whose response is being encoded.
+    /// The peer's request whose response is being encoded.
     answering: Option<Request>,
     sges: Sgl,
-    /// The region of the last Read's sink.
+    /// The region of the last sink of a Read or an atomic operation.
     sink: LastEntry,
     /// The number of a work request that is taken from the SQ and waits for a fence or for room in
     /// the ORQ.
@@ -190,6 +193,7 @@ impl TxCtx {
             sock,
             framer,
             large: net.large_fpdus,
+            send_imm: net.send_imm,
             zcopy_min: NonZero::new(params.zcopy_min),
             current,
             unqueued: None,
@@ -228,11 +232,11 @@ impl TxCtx {
         Some(Read {
             seq: None,
             msn: msg.msn()?,
-            expect: ReadExpect {
+            expect: Expect::Read(ReadExpect {
                 stag: read.sink_stag,
                 to: read.sink_to,
                 len: 0,
-            },
+            }),
             sink: None,
             inval: None,
         })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The source of messages: the SQ and the peer's Read Requests, in turn.
+//! The source of messages: the SQ and the peer's requests, in turn.
 
 use super::{
     encode::Encoded,
@@ -19,16 +19,21 @@ use crate::{
         qp::{
             completions::Wr,
             end::Cause,
+            irrq::Asked,
             orq::Read,
-            sq::{
+            send_wr::{
                 BadSqe,
                 SendOp, //
             },
             state::Phase, //
         },
+        tpt::entry::MemRef,
         QpObj, //
     },
-    kapi::sync::AccessOnce, //
+    kapi::{
+        rdma::Sge,
+        sync::AccessOnce, //
+    }, //
 };
 use iwarp::{
     error::{
@@ -43,13 +48,23 @@ use iwarp::{
         stag::Stag, //
     },
     qp::credits::Gate,
-    rx::ReadExpect,
+    rx::{
+        Expect,
+        ReadExpect, //
+    },
     tx::{
         Fpdu,
         Message,
         TxMessage, //
     },
-    wire::rdmap::ReadRequest, //
+    wire::{
+        rdmap::{
+            AtomicResponse,
+            ReadRequest,
+            With, //
+        },
+        terminate::Terminate, //
+    }, //
 };
 
 /// The outcome of looking for a message.
@@ -72,50 +87,73 @@ impl TxCtx {
     /// Finds the next message.
     pub(super) fn next(&mut self, qp: &QpObj) -> Next {
         let first = self.respond_next;
-        if first && self.respond(qp) {
-            return Next::Message;
+        if first {
+            if let Some(next) = self.respond(qp) {
+                return next;
+            }
         }
-        match self.next_from_sq(qp) {
+        let next = self.next_from_sq(qp);
+        match next {
             // The SQ is empty or waits; responses need not. A request that has come since the look
             // above leaves a note in the token.
-            Next::Idle | Next::Blocked | Next::Crowded if !first && self.respond(qp) => {
-                Next::Message
+            Next::Idle | Next::Blocked | Next::Crowded if !first => {
+                self.respond(qp).unwrap_or(next)
             }
             next => next,
         }
     }
 
-    /// Begins the answer to the oldest Read Request of the peer.
+    /// Begins the answer to the oldest request of the peer, if there is one.
     #[inline]
-    fn respond(&mut self, qp: &QpObj) -> bool {
-        qp.stream.has_requests() && self.answer_next(qp)
+    fn respond(&mut self, qp: &QpObj) -> Option<Next> {
+        match qp.stream.has_requests() {
+            true => self.answer_next(qp),
+            false => None,
+        }
     }
 
     #[inline(never)]
-    fn answer_next(&mut self, qp: &QpObj) -> bool {
-        let Some(mut request) = qp.stream.take_request() else {
-            return false;
-        };
+    fn answer_next(&mut self, qp: &QpObj) -> Option<Next> {
+        let mut request = qp.stream.take_request()?;
         self.respond_next = false;
-        let read = request.read;
-        let source = match request.source.take() {
-            Some(mem) => {
-                self.sges.load_one(mem, read.source_to, read.len);
-                self.source_of_response(qp, read.len)
+        let (message, len, source) = match &mut request.asked {
+            Asked::Read(read, mem) => {
+                let message = Message::ReadResponse {
+                    stag: read.sink_stag,
+                    to: read.sink_to,
+                };
+                let source = match mem.take() {
+                    Some(mem) => {
+                        self.sges.load_one(mem, read.source_to, read.len);
+                        self.source_of_response(qp, read.len)
+                    }
+                    None => Source::None,
+                };
+                (message, read.len, source)
             }
-            None => Source::None,
-        };
-        let message = Message::ReadResponse {
-            stag: read.sink_stag,
-            to: read.sink_to,
+            Asked::Atomic(atomic, target) => {
+                let original = match target.execute(atomic.to, atomic.op) {
+                    Ok(original) => original,
+                    Err(error) => {
+                        let error = error.during(AccessOp::AtomicRequest);
+                        let code = error.terminate();
+                        let term = code.map(|code| Terminate::for_atomic(code, request.msn));
+                        self.broken = Some(Cause::Stream { error, term });
+                        return Some(Next::Broken);
+                    }
+                };
+                let id = atomic.id;
+                let message = Message::AtomicResponse(AtomicResponse { id, original });
+                (message, 0, Source::None)
+            }
         };
         self.current = Some(Current {
-            msg: self.framer.stream.begin(message, read.len),
+            msg: self.framer.stream.begin(message, len),
             source,
             origin: Origin::Response,
         });
         self.answering = Some(request);
-        true
+        Some(Next::Message)
     }
 
     #[inline(never)]
@@ -145,10 +183,12 @@ impl TxCtx {
                         // If teardown has begun, the work request stays in the FIFO; the flush
                         // completes it.
                         let ends = qp.phase() != Phase::Rts;
-                        let plain = matches!(wr.op, SendOp::Send | SendOp::SendInv | SendOp::Write)
-                            && !wr.fence
-                            && !ends
-                            && !self.may_go_by_ref();
+                        let simple = match wr.op {
+                            SendOp::Send | SendOp::SendInv | SendOp::Write => true,
+                            SendOp::SendImm => self.send_imm,
+                            _ => false,
+                        };
+                        let plain = simple && !wr.fence && !ends && !self.may_go_by_ref();
                         if plain && self.unqueued.is_none() && glance.is_quiet() {
                             return self.begin_unqueued(qp, new);
                         }
@@ -173,9 +213,9 @@ impl TxCtx {
             }
         };
         let (op, fence) = (self.wr.op, self.wr.fence);
-        let is_read = matches!(op, SendOp::Read | SendOp::ReadInv);
-        if is_read || fence {
-            match qp.stream.orq.lock().gate(is_read, fence) {
+        let answered = op.is_answered();
+        if answered || fence {
+            match qp.stream.orq.lock().gate(answered, fence) {
                 Gate::Go => {}
                 Gate::WaitSlot | Gate::WaitFence => {
                     self.waiting = Some(seq);
@@ -188,7 +228,9 @@ impl TxCtx {
             }
         }
         let begun = match op {
-            SendOp::Send | SendOp::SendInv | SendOp::Write => {
+            // The peer would take the opcode for an error.
+            SendOp::SendImm if !self.send_imm => Err(IwarpError::LocalOp),
+            SendOp::Send | SendOp::SendInv | SendOp::SendImm | SendOp::Write | SendOp::WriteImm => {
                 let source = match self.may_go_by_ref() {
                     true => self.source_of_large(qp, seq),
                     false => Ok(self.source()),
@@ -199,6 +241,7 @@ impl TxCtx {
                 })
             }
             SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
+            SendOp::FetchAdd | SendOp::CmpSwap => self.begin_atomic(qp, seq),
             SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => self.do_local(qp, seq),
         };
         match begun {
@@ -264,18 +307,35 @@ impl TxCtx {
         });
     }
 
+    /// Begins the Immediate Data behind a Write.
+    pub(super) fn begin_immediate(&mut self, seq: u32) {
+        let message = Message::Immediate {
+            se: self.wr.solicited,
+            data: self.wr.imm,
+        };
+        self.current = Some(Current {
+            msg: self.framer.stream.begin(message, 0),
+            source: Source::None,
+            origin: Origin::Sq(seq),
+        });
+    }
+
     /// Begins the message of the Send or Write that was taken last.
     fn begin_message(&mut self) -> TxMessage<'static> {
         self.respond_next = true;
         let wr = &self.wr;
         let message = match wr.op {
-            SendOp::Write => Message::Write {
+            SendOp::Write | SendOp::WriteImm => Message::Write {
                 stag: wr.remote_stag,
                 to: wr.remote_addr(),
             },
             _ => Message::Send {
                 se: wr.solicited,
-                inv: matches!(wr.op, SendOp::SendInv).then_some(wr.inval),
+                with: match wr.op {
+                    SendOp::SendInv => With::Invalidate(wr.inval),
+                    SendOp::SendImm => With::Immediate(wr.imm),
+                    _ => With::Nothing,
+                },
             },
         };
         self.framer.stream.begin(message, wr.bytes())
@@ -291,29 +351,8 @@ impl TxCtx {
 
     #[inline(never)]
     fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
-        let wr = &self.wr;
-        let sge = wr.sges().first().copied().unwrap_or_default();
-        let stag = Stag(sge.lkey);
-        let access = Access {
-            stag,
-            to: sge.addr,
-            len: u64::from(sge.len),
-            need: Right::LocalWrite,
-            touch: false,
-            by: qp.accessor(),
-        };
-        let sink = match sge.len {
-            0 => None,
-            _ => Some(
-                qp.dev
-                    .tpt
-                    .resolve(&access, &mut self.sink)
-                    .map_err(|error| IwarpError::Access {
-                        error,
-                        op: AccessOp::Send,
-                    })?,
-            ),
-        };
+        let (sge, sink) = self.sink(qp)?;
+        let (wr, stag) = (&self.wr, Stag(sge.lkey));
         let msg = self.framer.stream.begin(
             Message::ReadRequest(ReadRequest {
                 sink_stag: stag,
@@ -328,14 +367,69 @@ impl TxCtx {
         let read = Read {
             seq: Some(seq),
             msn: msg.msn().unwrap_or(0),
-            expect: ReadExpect {
+            expect: Expect::Read(ReadExpect {
                 stag,
                 to: sge.addr,
                 len: sge.len,
-            },
+            }),
             sink,
             inval: matches!(wr.op, SendOp::ReadInv).then_some(wr.inval),
         };
+        self.ask(qp, seq, msg, read)
+    }
+
+    #[inline(never)]
+    fn begin_atomic(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+        let (sge, sink) = self.sink(qp)?;
+        let wr = &self.wr;
+        let msg = self.framer.stream.begin(
+            Message::AtomicRequest {
+                stag: wr.remote_stag,
+                to: wr.remote_addr(),
+                op: wr.atomic(),
+            },
+            0,
+        );
+        qp.stream.completions.reading(seq, sge.len);
+        let id = msg.msn().unwrap_or(0);
+        let read = Read {
+            seq: Some(seq),
+            msn: id,
+            expect: Expect::Atomic(id),
+            sink,
+            inval: None,
+        };
+        self.ask(qp, seq, msg, read)
+    }
+
+    /// The sink of the Read or atomic operation that was taken last; without memory if its length
+    /// is 0.
+    fn sink(&mut self, qp: &QpObj) -> Result<(Sge, Option<MemRef>), IwarpError> {
+        let sge = self.wr.sges().first().copied().unwrap_or_default();
+        let access = Access {
+            stag: Stag(sge.lkey),
+            to: sge.addr,
+            len: u64::from(sge.len),
+            need: Right::LocalWrite,
+            touch: false,
+            by: qp.accessor(),
+        };
+        if sge.len == 0 {
+            return Ok((sge, None));
+        }
+        let sink = qp.dev.tpt.resolve(&access, &mut self.sink);
+        let sink = sink.map_err(|error| error.during(AccessOp::Send))?;
+        Ok((sge, Some(sink)))
+    }
+
+    /// Sends a request whose response `read` awaits.
+    fn ask(
+        &mut self,
+        qp: &QpObj,
+        seq: u32,
+        msg: TxMessage<'static>,
+        read: Read,
+    ) -> Result<Next, IwarpError> {
         // Entered before the request can be answered. The gate has checked that there is room.
         let pushed = qp.stream.orq.lock().push(read);
         pushed.map_err(|_| IwarpError::LocalCatastrophic)?;

@@ -158,6 +158,8 @@ pub enum Need {
     RemoteRead,
     /// Target of the peer's Write.
     RemoteWrite,
+    /// Target of the peer's Atomic Request.
+    RemoteAtomic,
     /// A window is bound to it.
     Bind,
 }
@@ -209,7 +211,10 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
     if !region.valid {
         return Err(region.gone());
     }
-    let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
+    let remote = matches!(
+        access.need,
+        Need::RemoteRead | Need::RemoteWrite | Need::RemoteAtomic
+    );
     let fits = match region.kind {
         Kind::Mr | Kind::FastMr => true,
         // Only kernel consumers use it, under any PD. Peers and programs never do.
@@ -241,6 +246,7 @@ pub fn check(region: Option<&Region>, access: &Access) -> Result<u64, AccessErro
             .intersects(Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE)),
         Need::RemoteRead => both.contains(Rights::REMOTE_READ),
         Need::RemoteWrite => both.contains(Rights::REMOTE_WRITE),
+        Need::RemoteAtomic => both.contains(Rights::REMOTE_ATOMIC),
         Need::Bind => region.rights.contains(Rights::MW_BIND),
     };
     if !granted {

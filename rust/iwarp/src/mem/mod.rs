@@ -3,4 +3,5 @@
 //! Memory that peers name: STags, and the rights they carry.
 
 pub mod access;
+pub mod atomic;
 pub mod stag;

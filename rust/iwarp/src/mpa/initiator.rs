@@ -75,6 +75,7 @@ impl Initiator {
             reject: false,
             enhanced: self.enhanced(),
             large: self.config.large_fpdus,
+            send_imm: self.config.send_imm,
             revision: self.config.revision.to_wire(),
             pd_len: 0,
         };
@@ -128,6 +129,7 @@ impl Initiator {
             crc: self.config.crc || frame.crc,
             tx_markers: frame.markers,
             large_fpdus: self.config.large_fpdus && frame.large,
+            send_imm: self.config.send_imm && frame.send_imm,
             revision: frame.revision,
             enhanced: self.enhanced(),
         };

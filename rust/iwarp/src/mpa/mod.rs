@@ -20,7 +20,10 @@ use crate::{
             FRAME_LEN,
             MAX_PRIVATE_DATA, //
         },
-        rdmap::ReadRequest, //
+        rdmap::{
+            ReadRequest,
+            With, //
+        }, //
     }, //
 };
 
@@ -64,6 +67,8 @@ pub struct Config {
     /// Offer FPDUs larger than a TCP segment, and take up the offer of others. Both sides have to
     /// offer them.
     pub large_fpdus: bool,
+    /// Offer Sends with Immediate Data, and take up the offer of others.
+    pub send_imm: bool,
     /// Inbound Read depth wanted, as initiator.
     pub ird: u16,
     /// Outbound Read depth wanted, as initiator.
@@ -96,6 +101,8 @@ pub struct Negotiated {
     pub tx_markers: bool,
     /// Both sides want FPDUs larger than a TCP segment.
     pub large_fpdus: bool,
+    /// Both sides know Sends with Immediate Data.
+    pub send_imm: bool,
     /// Revision of the peer's frame.
     pub revision: u8,
     /// Both frames have enhanced data.
@@ -164,7 +171,7 @@ pub const fn rtr_message(kind: RtrKind) -> Message<'static> {
     match kind {
         RtrKind::Send => Message::Send {
             se: false,
-            inv: None,
+            with: With::Nothing,
         },
         RtrKind::Write => Message::Write {
             stag: Stag::RTR,

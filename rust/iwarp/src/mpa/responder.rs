@@ -123,6 +123,7 @@ impl Responder {
             reject,
             enhanced: false,
             large: self.config.large_fpdus && request.large,
+            send_imm: self.config.send_imm && request.send_imm,
             revision: request.revision,
             pd_len: 0,
         }
@@ -146,6 +147,7 @@ impl Responder {
             crc: self.config.crc || frame.crc,
             tx_markers: frame.markers,
             large_fpdus: self.config.large_fpdus && frame.large,
+            send_imm: self.config.send_imm && frame.send_imm,
             revision: frame.revision,
             enhanced: data.is_some(),
         };

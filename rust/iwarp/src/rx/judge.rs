@@ -5,6 +5,7 @@
 use super::{
     Kind,
     Progress,
+    RxConfig,
     RxMachine,
     Segment, //
 };
@@ -13,12 +14,12 @@ use crate::{
         Error,
         Result, //
     },
-    mem::stag::Stag,
     wire::{
         bytes::Reader,
         ddp::{
             Tagged,
             Untagged,
+            QN_ATOMIC_RESPONSE,
             QN_READ,
             QN_SEND,
             QN_TERMINATE,
@@ -33,6 +34,7 @@ use crate::{
         rdmap::{
             Opcode,
             Preamble,
+            With,
             MAX_HEADER,
             VERSION as RDMAP_VERSION, //
         }, //
@@ -75,49 +77,57 @@ impl RxMachine {
             Opcode::Write => self.judge_write(Tagged::read(&mut r)?, segment),
             Opcode::ReadResponse => self.judge_response(Tagged::read(&mut r)?, segment),
             _ => {
-                let inv = Stag(r.u32()?);
-                self.judge_untagged(inv, Untagged::read(&mut r)?, segment)
+                let with = With::of(opcode, r.u32()?);
+                self.judge_untagged(with, Untagged::read(&mut r)?, segment)
             }
         }
     }
 
     #[inline]
-    fn judge_untagged(&self, inv: Stag, ddp: Untagged, segment: Segment) -> Result<Segment> {
-        let opcode = segment.opcode;
-        match opcode {
+    fn judge_untagged(&self, with: With, ddp: Untagged, segment: Segment) -> Result<Segment> {
+        match segment.opcode {
             Opcode::ReadRequest => {
                 check_queue(ddp, QN_READ, self.read_msn, 0)?;
                 // The buffers of this queue hold one request each (RFC 5040 5.2).
-                if segment.len != 0 || !segment.last {
-                    return Err(Error::TooLong);
+                all_header(Kind::ReadRequest, segment)
+            }
+            Opcode::AtomicRequest => {
+                check_queue(ddp, QN_READ, self.read_msn, 0)?;
+                all_header(Kind::AtomicRequest, segment)
+            }
+            Opcode::AtomicResponse => {
+                check_queue(ddp, QN_ATOMIC_RESPONSE, self.atomic_response_msn, 0)?;
+                all_header(Kind::AtomicResponse, segment)
+            }
+            Opcode::Immediate | Opcode::ImmediateSe => {
+                let done = self.send.map_or(0, |progress| progress.done);
+                check_queue(ddp, QN_SEND, self.send_msn, done)?;
+                // In the middle of a Send there is no place for another message of its queue.
+                if self.send.is_some() {
+                    return Err(Error::Opcode);
                 }
-                Ok(Segment {
-                    kind: Kind::ReadRequest,
-                    ..segment
-                })
+                all_header(Kind::Immediate, segment)
             }
             Opcode::Terminate => {
                 // A stream has one Terminate.
                 check_queue(ddp, QN_TERMINATE, 1, 0)?;
                 Ok(segment)
             }
-            _ => {
-                let invalidates = matches!(opcode, Opcode::SendInv | Opcode::SendSeInv);
-                self.judge_send(invalidates.then_some(inv), ddp, segment)
-            }
+            _ => self.judge_send(with, ddp, segment),
         }
     }
 
     #[inline]
-    fn judge_send(&self, inv: Option<Stag>, ddp: Untagged, segment: Segment) -> Result<Segment> {
+    fn judge_send(&self, with: With, ddp: Untagged, segment: Segment) -> Result<Segment> {
         let Some(progress) = &self.send else {
             check_queue(ddp, QN_SEND, self.send_msn, 0)?;
             let rtr = self.first_fpdu
                 && self.config.rtr.contains(RtrKind::Send)
+                && with == With::Nothing
                 && segment.last
                 && segment.len == 0;
             return Ok(Segment {
-                kind: Kind::Send(inv),
+                kind: Kind::Send(with),
                 rtr,
                 ..segment
             });
@@ -129,7 +139,7 @@ impl RxMachine {
         // Offsets have 32 bits, and so has a message (RFC 5041 4.3).
         check_len(progress, &segment, Error::TooLong)?;
         Ok(Segment {
-            kind: Kind::Send(progress.stag),
+            kind: Kind::Send(progress.with),
             offset: progress.done,
             first: false,
             ..segment
@@ -194,9 +204,17 @@ impl RxMachine {
     }
 }
 
+/// A message without payload, in one segment.
+fn all_header(kind: Kind, segment: Segment) -> Result<Segment> {
+    if segment.len != 0 || !segment.last {
+        return Err(Error::TooLong);
+    }
+    Ok(Segment { kind, ..segment })
+}
+
 /// Checks versions and opcode; returns the length of the header.
 #[inline]
-pub(super) fn judge_preamble(preamble: &Preamble) -> Result<u16> {
+pub(super) fn judge_preamble(preamble: &Preamble, config: &RxConfig) -> Result<u16> {
     let Preamble { ulpdu, control } = *preamble;
     if control.version != DDP_VERSION {
         return Err(Error::DdpVersion {
@@ -207,7 +225,12 @@ pub(super) fn judge_preamble(preamble: &Preamble) -> Result<u16> {
         return Err(Error::RdmapVersion);
     }
     let opcode = Opcode::from_wire(control.opcode);
-    if opcode.is_tagged() != Some(control.tagged) {
+    let taken = match opcode {
+        Opcode::Immediate | Opcode::ImmediateSe => config.immediate,
+        Opcode::SendImm | Opcode::SendSeImm => config.send_imm,
+        _ => true,
+    };
+    if !taken || opcode.is_tagged() != Some(control.tagged) {
         return Err(Error::Opcode);
     }
     let least = opcode.header_len().ok_or(Error::Opcode)?;
@@ -215,11 +238,11 @@ pub(super) fn judge_preamble(preamble: &Preamble) -> Result<u16> {
     if whole < least {
         return Err(Error::Short);
     }
-    match opcode {
+    Ok(match opcode {
         // A Terminate is all header; what is longer than any is skipped as payload.
-        Opcode::Terminate => Ok(whole.min(MAX_HEADER)),
-        _ => Ok(least),
-    }
+        Opcode::Terminate => whole.min(MAX_HEADER),
+        _ => least,
+    })
 }
 
 /// Whether the message, with this segment, is not longer than a message can be.

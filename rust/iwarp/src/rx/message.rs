@@ -16,8 +16,10 @@ use crate::{
     },
     mem::stag::Stag,
     wire::rdmap::{
+        AtomicResponse,
         Header,
-        Opcode, //
+        Opcode,
+        With, //
     }, //
 };
 
@@ -27,11 +29,21 @@ use crate::{
 pub(super) struct Progress {
     pub(super) opcode: Opcode,
     pub(super) done: u32,
-    /// Of a Send the one to invalidate, of a Write the one that is written to.
+    /// What comes with a Send.
+    pub(super) with: With,
+    /// The STag that a Write writes to.
     pub(super) stag: Option<Stag>,
 }
 
 impl RxMachine {
+    /// The header of the current Atomic Response.
+    pub(super) fn atomic_response(&self) -> Result<AtomicResponse> {
+        match Header::parse(self.header_bytes())? {
+            (_, Header::AtomicResponse(_, response)) => Ok(response),
+            _ => Err(Error::State),
+        }
+    }
+
     /// Counts the segment into the message it belongs to.
     #[inline]
     pub(super) fn complete(&mut self) -> Result<Event> {
@@ -40,32 +52,44 @@ impl RxMachine {
             .segment
             .offset
             .saturating_add(u32::from(self.segment.len));
-        let partial = |stag| {
+        let partial = |with, stag| {
             Some(Progress {
                 opcode,
                 done: len,
+                with,
                 stag,
             })
         };
+        let take = |next: &mut u32| {
+            let msn = *next;
+            *next = msn.wrapping_add(1);
+            msn
+        };
         Ok(match self.segment.kind {
-            Kind::Send(inv) if !last => {
-                self.send = partial(inv);
+            Kind::Send(with) if !last => {
+                self.send = partial(with, None);
                 Event::Partial
             }
-            Kind::Send(inv) => {
-                let msn = self.send_msn;
-                self.send_msn = msn.wrapping_add(1);
+            Kind::Send(with) => {
+                let msn = take(&mut self.send_msn);
                 self.send = None;
                 if self.segment.rtr {
                     return Ok(Event::Rtr);
                 }
-                let se = matches!(opcode, Opcode::SendSe | Opcode::SendSeInv);
-                Event::Send { len, se, inv, msn }
+                let se = opcode.is_solicited();
+                Event::Send { len, se, with, msn }
+            }
+            Kind::Immediate => {
+                let msn = take(&mut self.send_msn);
+                match Header::parse(self.header_bytes())? {
+                    (_, Header::Immediate { data, se, .. }) => Event::Immediate { data, se, msn },
+                    _ => return Err(Error::State),
+                }
             }
             Kind::Write(tagged) if !last => {
                 let known = self.tagged.and_then(|progress| progress.stag);
                 let named = (self.segment.len != 0).then_some(tagged.stag);
-                self.tagged = partial(known.or(named));
+                self.tagged = partial(With::Nothing, known.or(named));
                 Event::Partial
             }
             Kind::Write(_) => {
@@ -73,7 +97,7 @@ impl RxMachine {
                 Event::Write { len }
             }
             Kind::ReadResponse(_) if !last => {
-                self.tagged = partial(None);
+                self.tagged = partial(With::Nothing, None);
                 Event::Partial
             }
             Kind::ReadResponse(_) => {
@@ -81,12 +105,23 @@ impl RxMachine {
                 Event::ReadResponse { len }
             }
             Kind::ReadRequest => {
-                let msn = self.read_msn;
-                self.read_msn = msn.wrapping_add(1);
+                let msn = take(&mut self.read_msn);
                 match Header::parse(self.header_bytes())? {
                     (_, Header::ReadRequest(_, request)) => Event::ReadRequest { msn, request },
                     _ => return Err(Error::State),
                 }
+            }
+            Kind::AtomicRequest => {
+                let msn = take(&mut self.read_msn);
+                match Header::parse(self.header_bytes())? {
+                    (_, Header::AtomicRequest(_, request)) => Event::AtomicRequest { msn, request },
+                    _ => return Err(Error::State),
+                }
+            }
+            Kind::AtomicResponse => {
+                take(&mut self.atomic_response_msn);
+                let original = self.atomic_response()?.original;
+                Event::AtomicResponse { original }
             }
             Kind::Terminate => {
                 self.phase = Phase::Stopped;

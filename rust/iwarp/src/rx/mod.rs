@@ -10,7 +10,9 @@
 //! - first segment of a Send: a receive buffer, or [`Error::NoBuffer`]; every segment: room in it,
 //!   or [`Error::TooLong`];
 //! - Write and Read Response: [`crate::mem::access::check`] over the whole segment;
-//! - Read Request, at [`Event::ReadRequest`]: a free slot and [`crate::mem::access::check`];
+//! - Immediate Data: a receive buffer, or [`Error::NoBuffer`];
+//! - Read Request and Atomic Request, at their events: a free slot and
+//!   [`crate::mem::access::check`];
 //! - Send with Invalidate, at [`Event::Send`]: [`crate::mem::access::check_invalidate`].
 //!
 //! After the first error the stream is dead: later bytes are dropped silently (RFC 5041 7.1).
@@ -56,6 +58,7 @@ use crate::{
 
 pub use self::segment::{
     Event,
+    Expect,
     Kind,
     ReadExpect,
     Segment, //
@@ -68,6 +71,10 @@ pub struct RxConfig {
     pub crc: bool,
     /// RTR messages the first FPDU may be; empty if none is expected.
     pub rtr: RtrSet,
+    /// The consumer takes Immediate Data.
+    pub immediate: bool,
+    /// Both sides know Sends with Immediate Data, and the consumer takes them.
+    pub send_imm: bool,
 }
 
 /// What the machine wants next.
@@ -112,7 +119,7 @@ pub struct RxMachine {
     trailer_want: u8,
     /// The current one, from the end of its header to the end of its FPDU.
     segment: Segment,
-    /// A response has begun that is not matched with its Read yet.
+    /// A response has begun that is not matched with its request yet.
     must_match: bool,
     /// The Read whose response is coming in.
     expect: Option<ReadExpect>,
@@ -120,6 +127,7 @@ pub struct RxMachine {
     send: Option<Progress>,
     send_msn: u32,
     read_msn: u32,
+    atomic_response_msn: u32,
 }
 
 const _: () = assert!(MAX_HEADER == 72);
@@ -158,6 +166,7 @@ impl RxMachine {
             send: None,
             send_msn: 1,
             read_msn: 1,
+            atomic_response_msn: 1,
         }
     }
 
@@ -210,8 +219,8 @@ impl RxMachine {
     /// Takes header bytes, at most as many as [`Need::Header`] asks for.
     ///
     /// Yields the segment once its header is whole and good. The CRC then starts with
-    /// [`Self::header_bytes`]. After a segment that begins a Read Response,
-    /// [`Self::match_response`] must come next.
+    /// [`Self::header_bytes`]. After a segment that begins a Read Response or is an Atomic
+    /// Response, [`Self::match_response`] must come next.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<Option<Segment>> {
         let result = self.try_fill(bytes);
         Ok(self.guard(result)?.then_some(self.segment))
@@ -282,7 +291,7 @@ impl RxMachine {
         let mut rest = Reader(&self.header);
         let preamble = Preamble::read(&mut rest)?;
         if self.have <= SEND_HEADER {
-            self.want = judge_preamble(&preamble)?;
+            self.want = judge_preamble(&preamble, &self.config)?;
             if self.want > self.have {
                 return Ok(false);
             }
@@ -290,27 +299,41 @@ impl RxMachine {
         self.segment = self.judge_header(&preamble, rest)?;
         let crc_len = u8::try_from(CRC_LEN).map_err(|_| Error::State)?;
         self.trailer_want = mpa::pad(preamble.ulpdu).saturating_add(crc_len);
-        // A response is held against the Read it answers.
-        self.must_match = self.segment.first && matches!(self.segment.kind, Kind::ReadResponse(_));
+        // A response is held against the request it answers.
+        self.must_match = self.segment.first
+            && matches!(
+                self.segment.kind,
+                Kind::ReadResponse(_) | Kind::AtomicResponse
+            );
         self.payload_left = self.segment.len;
         self.start_payload();
         Ok(true)
     }
 
-    /// Says which Read the response that has just begun must answer: the oldest outstanding one,
+    /// Says what the response that has just begun must answer: the oldest outstanding request,
     /// `None` if there is none.
-    pub fn match_response(&mut self, head: Option<ReadExpect>) -> Result<()> {
+    pub fn match_response(&mut self, head: Option<Expect>) -> Result<()> {
         let result = self.try_match(head);
         self.guard(result)
     }
 
-    fn try_match(&mut self, head: Option<ReadExpect>) -> Result<()> {
+    fn try_match(&mut self, head: Option<Expect>) -> Result<()> {
         if !self.must_match || self.phase == Phase::Stopped {
             return Err(Error::State);
         }
-        // A response nobody asked for (RFC 5040 7.2).
-        self.expect = Some(head.ok_or(Error::Opcode)?);
-        self.check_response(&self.segment)?;
+        match (self.segment.kind, head) {
+            (Kind::ReadResponse(_), Some(Expect::Read(expect))) => {
+                self.expect = Some(expect);
+                self.check_response(&self.segment)?;
+            }
+            (Kind::AtomicResponse, Some(Expect::Atomic(id))) => {
+                if self.atomic_response()?.id != id {
+                    return Err(Error::ResponseId);
+                }
+            }
+            // A response that nobody asked for (RFC 5040 7.2), or not yet.
+            _ => return Err(Error::Opcode),
+        }
         self.must_match = false;
         Ok(())
     }

@@ -51,6 +51,8 @@ impl RxMachine {
                 | Error::NoReadSlot
                 | Error::ResponseStag
                 | Error::ResponseBounds
+                | Error::ResponseId
+                | Error::Unaligned
                 | Error::WriteStag
                 | Error::WriteBounds
         ) || matches!(
@@ -59,6 +61,7 @@ impl RxMachine {
                 op: AccessOp::Write
                     | AccessOp::ReadResponse
                     | AccessOp::ReadRequest
+                    | AccessOp::AtomicRequest
                     | AccessOp::Invalidate,
                 ..
             }

@@ -7,8 +7,11 @@ use crate::{
     wire::{
         ddp::Tagged,
         rdmap::{
+            AtomicRequest,
+            Immediate,
             Opcode,
-            ReadRequest, //
+            ReadRequest,
+            With, //
         },
         terminate::Terminate, //
     }, //
@@ -17,8 +20,8 @@ use crate::{
 /// What a segment is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Send, with the STag to invalidate.
-    Send(Option<Stag>),
+    /// A Send, with what comes with it.
+    Send(With),
     /// An RDMA Write, and where this part of it goes.
     Write(Tagged),
     /// A Read Request.
@@ -27,6 +30,12 @@ pub enum Kind {
     ReadResponse(Tagged),
     /// A Terminate.
     Terminate,
+    /// Immediate Data.
+    Immediate,
+    /// An Atomic Request.
+    AtomicRequest,
+    /// An Atomic Response.
+    AtomicResponse,
 }
 
 /// A segment whose header has come in and has passed the checks of the stream.
@@ -59,6 +68,15 @@ pub struct ReadExpect {
     pub len: u32,
 }
 
+/// The oldest outstanding Read or atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// A Read.
+    Read(ReadExpect),
+    /// An atomic operation, with the identifier of the request.
+    Atomic(u32),
+}
+
 /// What a complete FPDU, its CRC found good, means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -75,8 +93,8 @@ pub enum Event {
         len: u32,
         /// With solicited event.
         se: bool,
-        /// STag to invalidate before the completion is shown.
-        inv: Option<Stag>,
+        /// What comes with it. An STag is to be invalidated before the completion is shown.
+        with: With,
         /// Its MSN.
         msn: u32,
     },
@@ -96,4 +114,25 @@ pub enum Event {
     Terminate(Terminate),
     /// The zero-length Send that lets a responder start.
     Rtr,
+    /// Immediate Data.
+    Immediate {
+        /// The data.
+        data: Immediate,
+        /// With solicited event.
+        se: bool,
+        /// Its MSN.
+        msn: u32,
+    },
+    /// The peer wants an atomic operation.
+    AtomicRequest {
+        /// Its MSN, to be named if the request fails later.
+        msn: u32,
+        /// What it wants.
+        request: AtomicRequest,
+    },
+    /// The oldest outstanding atomic operation is done.
+    AtomicResponse {
+        /// What the target was before.
+        original: u64,
+    },
 }

@@ -7,13 +7,19 @@
 //! a part of the stream. So a stop for lack of room needs no undoing. When TCP takes the buffer is
 //! the caller's affair.
 
+mod marker;
+
 use crate::{
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     wire::{
         bytes::put_at,
         ddp::{
             Tagged,
             Untagged,
+            QN_ATOMIC_RESPONSE,
             QN_READ,
             QN_SEND,
             QN_TERMINATE, //
@@ -26,15 +32,28 @@ use crate::{
             MAX_ULPDU, //
         },
         rdmap::{
+            write_immediate,
+            AtomicRequest,
+            AtomicResponse,
+            Immediate,
             Opcode,
             ReadRequest,
             Start,
+            With,
+            ATOMIC_REQUEST_HEADER,
+            ATOMIC_RESPONSE_HEADER,
+            IMMEDIATE_HEADER,
             READ_REQUEST_HEADER,
             SEND_HEADER,
             TAGGED_HEADER, //
         },
         terminate::Terminate, //
     }, //
+};
+
+pub use self::marker::{
+    Marker,
+    MarkerPlan, //
 };
 
 /// A message to send.
@@ -44,8 +63,8 @@ pub enum Message<'a> {
     Send {
         /// With solicited event.
         se: bool,
-        /// STag the peer shall invalidate.
-        inv: Option<Stag>,
+        /// What comes with it.
+        with: With,
     },
     /// RDMA Write.
     Write {
@@ -65,6 +84,24 @@ pub enum Message<'a> {
     },
     /// Terminate: the last message of a stream.
     Terminate(&'a Terminate),
+    /// Immediate Data.
+    Immediate {
+        /// With solicited event.
+        se: bool,
+        /// The data.
+        data: Immediate,
+    },
+    /// Atomic Request.
+    AtomicRequest {
+        /// STag of the peer's buffer.
+        stag: Stag,
+        /// Offset in the peer's buffer.
+        to: u64,
+        /// The operation.
+        op: AtomicOp,
+    },
+    /// Atomic Response: the answer to an Atomic Request of the peer.
+    AtomicResponse(AtomicResponse),
 }
 
 /// State of a sender's stream: the MSNs and, with markers, the position.
@@ -77,6 +114,7 @@ pub struct TxStream {
     send_msn: u32,
     read_msn: u32,
     terminate_msn: u32,
+    atomic_response_msn: u32,
 }
 
 impl TxStream {
@@ -90,6 +128,7 @@ impl TxStream {
             send_msn: 1,
             read_msn: 1,
             terminate_msn: 1,
+            atomic_response_msn: 1,
         }
     }
 
@@ -99,6 +138,7 @@ impl TxStream {
         Self {
             send_msn: u32::MAX - 1,
             read_msn: u32::MAX - 1,
+            atomic_response_msn: u32::MAX - 1,
             ..Self::new(crc, false)
         }
     }
@@ -116,7 +156,7 @@ impl TxStream {
     /// Starts a message of `len` payload bytes and gives it its MSN, so messages must be begun in
     /// the order they are sent.
     ///
-    /// A Read Request and a Terminate have no payload; `len` does not count for them.
+    /// Only Sends, Writes and Read Responses have payload; `len` does not count for the others.
     #[inline]
     pub fn begin<'a>(&mut self, message: Message<'a>, len: u32) -> TxMessage<'a> {
         let take = |next: &mut u32| {
@@ -126,8 +166,12 @@ impl TxStream {
         };
         let (msn, len) = match message {
             Message::Send { .. } => (take(&mut self.send_msn), len),
-            Message::ReadRequest(_) => (take(&mut self.read_msn), 0),
+            Message::Immediate { .. } => (take(&mut self.send_msn), 0),
+            Message::ReadRequest(_) | Message::AtomicRequest { .. } => {
+                (take(&mut self.read_msn), 0)
+            }
             Message::Terminate(_) => (take(&mut self.terminate_msn), 0),
+            Message::AtomicResponse(_) => (take(&mut self.atomic_response_msn), 0),
             Message::Write { .. } | Message::ReadResponse { .. } => (0, len),
         };
         TxMessage {
@@ -219,14 +263,8 @@ impl<'a> TxMessage<'a> {
             to: to.wrapping_add(u64::from(fpdu.offset)),
         };
         let emitted = match self.message {
-            Message::Send { se, inv } => {
-                let opcode = match (se, inv.is_some()) {
-                    (false, false) => Opcode::Send,
-                    (false, true) => Opcode::SendInv,
-                    (true, false) => Opcode::SendSe,
-                    (true, true) => Opcode::SendSeInv,
-                };
-                start(opcode).untagged(inv, &untagged(QN_SEND), out, |_| Ok(()))
+            Message::Send { se, with } => {
+                start(with.opcode(se)).untagged(with, &untagged(QN_SEND), out, |_| Ok(()))
             }
             Message::Write { stag, to } => start(Opcode::Write).tagged(&tagged(stag, to), out),
             Message::ReadResponse { stag, to } => {
@@ -234,11 +272,37 @@ impl<'a> TxMessage<'a> {
             }
             Message::ReadRequest(read) => {
                 start(Opcode::ReadRequest)
-                    .untagged(None, &untagged(QN_READ), out, |w| read.write(w))
+                    .untagged(With::Nothing, &untagged(QN_READ), out, |w| read.write(w))
             }
-            Message::Terminate(term) => {
-                start(Opcode::Terminate)
-                    .untagged(None, &untagged(QN_TERMINATE), out, |w| term.write(w))
+            Message::Terminate(term) => start(Opcode::Terminate).untagged(
+                With::Nothing,
+                &untagged(QN_TERMINATE),
+                out,
+                |w| term.write(w),
+            ),
+            Message::Immediate { se, data } => {
+                let opcode = match se {
+                    false => Opcode::Immediate,
+                    true => Opcode::ImmediateSe,
+                };
+                start(opcode).untagged(With::Nothing, &untagged(QN_SEND), out, |w| {
+                    write_immediate(data, w)
+                })
+            }
+            Message::AtomicRequest { stag, to, op } => {
+                let request = AtomicRequest {
+                    id: self.msn,
+                    stag,
+                    to,
+                    op,
+                };
+                start(Opcode::AtomicRequest)
+                    .untagged(With::Nothing, &untagged(QN_READ), out, |w| request.write(w))
+            }
+            Message::AtomicResponse(response) => {
+                let ddp = untagged(QN_ATOMIC_RESPONSE);
+                start(Opcode::AtomicResponse)
+                    .untagged(With::Nothing, &ddp, out, |w| response.write(w))
             }
         };
         emitted.ok()
@@ -251,6 +315,9 @@ impl<'a> TxMessage<'a> {
             Message::Write { .. } | Message::ReadResponse { .. } => TAGGED_HEADER,
             Message::ReadRequest(_) => READ_REQUEST_HEADER,
             Message::Terminate(term) => SEND_HEADER.saturating_add(term.len()),
+            Message::Immediate { .. } => IMMEDIATE_HEADER,
+            Message::AtomicRequest { .. } => ATOMIC_REQUEST_HEADER,
+            Message::AtomicResponse(_) => ATOMIC_RESPONSE_HEADER,
         }
     }
 
@@ -285,7 +352,8 @@ impl<'a> TxMessage<'a> {
         &self.message
     }
 
-    /// MSN of an untagged message, `None` for a tagged one.
+    /// MSN of an untagged message, `None` for a tagged one. It is the identifier of an Atomic
+    /// Request, too.
     pub const fn msn(&self) -> Option<u32> {
         match self.message {
             Message::Write { .. } | Message::ReadResponse { .. } => None,
@@ -408,87 +476,4 @@ pub fn message_cost(header_len: u16, len: u32, mulpdu: u16) -> u64 {
     u64::from(full)
         .saturating_mul(u64::from(mpa::fpdu_len(full_len)))
         .saturating_add(u64::from(mpa::fpdu_len(tail_ulpdu)))
-}
-
-/// A marker of an FPDU (RFC 5044 4.2 and 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
-    /// It goes in front of this byte of the FPDU, counted without markers. The CRC goes over it
-    /// too.
-    pub at: u32,
-    /// Distance back to the FPDU's length field in the stream; 0 if the marker stands right before
-    /// it.
-    pub fpduptr: u16,
-}
-
-impl Marker {
-    /// The four bytes of the marker.
-    pub const fn bytes(self) -> [u8; 4] {
-        let [high, low] = self.fpduptr.to_be_bytes();
-        [0, 0, high, low]
-    }
-}
-
-/// The markers of one FPDU, in order.
-#[derive(Clone, Debug)]
-pub struct MarkerPlan {
-    /// Unmarked offset of the next marker.
-    next: u32,
-    /// Markers that stand behind the length field so far.
-    behind: u32,
-    len: u32,
-}
-
-impl MarkerPlan {
-    /// Bytes of FPDU between two markers.
-    const STEP: u16 = MARKER_INTERVAL - MARKER_LEN;
-
-    /// For an FPDU of `len` bytes that starts `position` bytes after a place where a marker is due.
-    fn new(position: u16, len: u32) -> Self {
-        let next = match position {
-            0 => 0,
-            _ => u32::from(MARKER_INTERVAL.saturating_sub(position)),
-        };
-        Self {
-            next,
-            behind: 0,
-            len,
-        }
-    }
-
-    const fn none() -> Self {
-        Self {
-            next: 0,
-            behind: 0,
-            len: 0,
-        }
-    }
-
-    /// How many markers are left.
-    pub fn remaining(&self) -> u32 {
-        match self.len.checked_sub(self.next) {
-            None => 0,
-            Some(span) => span.div_ceil(u32::from(Self::STEP)),
-        }
-    }
-}
-
-impl Iterator for MarkerPlan {
-    type Item = Marker;
-
-    fn next(&mut self) -> Option<Marker> {
-        if self.next >= self.len {
-            return None;
-        }
-        let at = self.next;
-        let distance = at.saturating_add(self.behind.saturating_mul(u32::from(MARKER_LEN)));
-        if at != 0 {
-            self.behind = self.behind.saturating_add(1);
-        }
-        self.next = at.saturating_add(u32::from(Self::STEP));
-        Some(Marker {
-            at,
-            fpduptr: u16::try_from(distance).unwrap_or(u16::MAX),
-        })
-    }
 }

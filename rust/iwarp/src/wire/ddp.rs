@@ -19,6 +19,8 @@ pub const QN_SEND: u32 = 0;
 pub const QN_READ: u32 = 1;
 /// Untagged queue of Terminates.
 pub const QN_TERMINATE: u32 = 2;
+/// Untagged queue of Atomic Responses (RFC 7306 4.1).
+pub const QN_ATOMIC_RESPONSE: u32 = 3;
 /// Bytes of a tagged DDP header, the RDMAP control octet included and the MPA length excluded.
 pub const TAGGED_LEN: u16 = 14;
 /// Bytes of an untagged DDP header, the RDMAP control octet and the Invalidate STag field included
@@ -37,29 +39,39 @@ pub struct Control {
     pub version: u8,
     /// RV as on the wire.
     pub rdmap_version: u8,
-    /// RDMAP opcode as on the wire, 4 bits.
+    /// RDMAP opcode as on the wire, 4 bits; with the experimental one 5, because the reserved bit
+    /// in front of it tells two messages apart.
     pub opcode: u8,
 }
 
+/// The opcode for experiments (RFC 6580 3.4).
+pub(super) const EXPERIMENTAL: u8 = 0x0f;
+/// The reserved bit in front of an opcode.
+pub(super) const RESERVED: u8 = 0x10;
+
 impl Control {
-    /// Splits the two octets. Reserved bits are not looked at (RFC 5041 4.1).
+    /// Splits the two octets. Other reserved bits are not looked at (RFC 5041 4.1).
     pub const fn from_bytes([ddp, rdmap]: [u8; 2]) -> Self {
+        let opcode = match rdmap & EXPERIMENTAL {
+            EXPERIMENTAL => rdmap & (RESERVED | EXPERIMENTAL),
+            opcode => opcode,
+        };
         Self {
             tagged: ddp & 0x80 != 0,
             last: ddp & 0x40 != 0,
             version: ddp & 0x03,
             rdmap_version: rdmap >> 6,
-            opcode: rdmap & 0x0f,
+            opcode,
         }
     }
 
-    /// The two octets, reserved bits zero.
+    /// The two octets, other reserved bits zero.
     pub const fn to_bytes(self) -> [u8; 2] {
         let tagged = if self.tagged { 0x80 } else { 0 };
         let last = if self.last { 0x40 } else { 0 };
         [
             tagged | last | (self.version & 0x03),
-            ((self.rdmap_version & 0x03) << 6) | (self.opcode & 0x0f),
+            ((self.rdmap_version & 0x03) << 6) | (self.opcode & (RESERVED | EXPERIMENTAL)),
         ]
     }
 }

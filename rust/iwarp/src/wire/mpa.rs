@@ -51,6 +51,9 @@ const FLAG_LARGE: u8 = 0x08;
 /// into their reply. So it is another bit, and it does not count if the request's bit is set with
 /// it.
 const FLAG_LARGE_YES: u8 = 0x04;
+/// Flags of the same kind about Sends with Immediate Data.
+const FLAG_SEND_IMM: u8 = 0x02;
+const FLAG_SEND_IMM_YES: u8 = 0x01;
 
 /// Which of the two start-up frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub struct Frame {
     /// reply says so only if the request does. The flag is in reserved bits, which other
     /// implementations do not check, and leave zero or as they got them.
     pub large: bool,
+    /// The sender of the frame takes Sends with Immediate Data. The flag is as the one before.
+    pub send_imm: bool,
     /// Revision of MPA.
     pub revision: u8,
     /// Bytes of private data that follow, enhanced data included.
@@ -111,16 +116,18 @@ impl Frame {
         if usize::from(pd_len) > MAX_PRIVATE_DATA {
             return Err(MpaError::PrivateDataLength);
         }
+        let offered = |asks, agrees| match kind {
+            FrameKind::Request => flags & asks != 0,
+            FrameKind::Reply => flags & (asks | agrees) == agrees,
+        };
         Ok(Self {
             kind,
             markers: flags & FLAG_MARKERS != 0,
             crc: flags & FLAG_CRC != 0,
             reject: flags & FLAG_REJECT != 0,
             enhanced: flags & FLAG_ENHANCED != 0,
-            large: match kind {
-                FrameKind::Request => flags & FLAG_LARGE != 0,
-                FrameKind::Reply => flags & (FLAG_LARGE | FLAG_LARGE_YES) == FLAG_LARGE_YES,
-            },
+            large: offered(FLAG_LARGE, FLAG_LARGE_YES),
+            send_imm: offered(FLAG_SEND_IMM, FLAG_SEND_IMM_YES),
             revision,
             pd_len,
         })
@@ -129,9 +136,9 @@ impl Frame {
     /// Writes the fixed part and returns its length. Other reserved bits go out as zero.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
-        let (key, large) = match self.kind {
-            FrameKind::Request => (&KEY_REQ, FLAG_LARGE),
-            FrameKind::Reply => (&KEY_REP, FLAG_LARGE_YES),
+        let (key, large, send_imm) = match self.kind {
+            FrameKind::Request => (&KEY_REQ, FLAG_LARGE, FLAG_SEND_IMM),
+            FrameKind::Reply => (&KEY_REP, FLAG_LARGE_YES, FLAG_SEND_IMM_YES),
         };
         let mut w = Writer::new(out);
         w.put(key)?;
@@ -139,7 +146,8 @@ impl Frame {
             | flag(self.crc, FLAG_CRC)
             | flag(self.reject, FLAG_REJECT)
             | flag(self.enhanced, FLAG_ENHANCED)
-            | flag(self.large, large))?;
+            | flag(self.large, large)
+            | flag(self.send_imm, send_imm))?;
         w.u8(self.revision)?;
         w.u16(self.pd_len)?;
         Ok(w.written())

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMAP messages (RFC 5040 4) and the whole header of an FPDU, from the MPA length field to the
-//! payload.
+//! RDMAP messages (RFC 5040 4, RFC 7306 4) and the whole header of an FPDU, from the MPA length
+//! field to the payload.
+//!
+//! Verbs have a Send with Immediate Data, for which the RFCs have no message. Two of our own ends
+//! that have agreed on it use the opcode for experiments: the message is a Send, and the field for
+//! the STag to invalidate holds the data.
 
 use super::{
+    atomic,
     bytes::{
         Reader,
         Writer, //
@@ -28,10 +33,20 @@ use crate::{
     mem::stag::Stag, //
 };
 
+pub use super::{
+    atomic::{
+        AtomicRequest,
+        AtomicResponse, //
+    },
+    opcode::Opcode, //
+};
+
 /// RV, the version of RDMAP.
 pub const VERSION: u8 = 1;
 /// Bytes of a Read Request header behind the DDP header.
 pub const READ_REQUEST_LEN: u16 = 28;
+/// Bytes of Immediate Data (RFC 7306 6.2).
+pub const IMMEDIATE_LEN: u16 = 8;
 /// Bytes of the header of a tagged segment, from the MPA length on: Write and Read Response.
 pub const TAGGED_HEADER: u16 = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
 /// Bytes of the header of a Send segment, from the MPA length on.
@@ -42,95 +57,15 @@ const TAGGED_HEADER_LEN: usize = 16;
 const _: () = assert!(TAGGED_HEADER == 16);
 /// Bytes of a whole Read Request, from the MPA length on.
 pub const READ_REQUEST_HEADER: u16 = SEND_HEADER + READ_REQUEST_LEN;
+/// Bytes of a whole Immediate Data message, from the MPA length on.
+pub const IMMEDIATE_HEADER: u16 = SEND_HEADER + IMMEDIATE_LEN;
+/// Bytes of a whole Atomic Request, from the MPA length on.
+pub const ATOMIC_REQUEST_HEADER: u16 = SEND_HEADER + atomic::REQUEST_LEN;
+/// Bytes of a whole Atomic Response, from the MPA length on.
+pub const ATOMIC_RESPONSE_HEADER: u16 = SEND_HEADER + atomic::RESPONSE_LEN;
 /// Bytes of the longest Terminate, from the MPA length on; no header is longer.
 pub const MAX_HEADER: u16 = SEND_HEADER + terminate::MAX_LEN;
-
-/// RDMAP opcode (RFC 5040 4.1, figure 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opcode {
-    /// RDMA Write.
-    Write,
-    /// RDMA Read Request.
-    ReadRequest,
-    /// RDMA Read Response.
-    ReadResponse,
-    /// Send.
-    Send,
-    /// Send with Invalidate.
-    SendInv,
-    /// Send with Solicited Event.
-    SendSe,
-    /// Send with Solicited Event and Invalidate.
-    SendSeInv,
-    /// Terminate.
-    Terminate,
-    /// One this driver does not know.
-    Unknown(u8),
-}
-
-impl Opcode {
-    /// From the four bits on the wire.
-    pub const fn from_wire(bits: u8) -> Self {
-        match bits {
-            0 => Self::Write,
-            1 => Self::ReadRequest,
-            2 => Self::ReadResponse,
-            3 => Self::Send,
-            4 => Self::SendInv,
-            5 => Self::SendSe,
-            6 => Self::SendSeInv,
-            7 => Self::Terminate,
-            other => Self::Unknown(other),
-        }
-    }
-
-    /// The four bits on the wire.
-    pub const fn to_wire(self) -> u8 {
-        match self {
-            Self::Write => 0,
-            Self::ReadRequest => 1,
-            Self::ReadResponse => 2,
-            Self::Send => 3,
-            Self::SendInv => 4,
-            Self::SendSe => 5,
-            Self::SendSeInv => 6,
-            Self::Terminate => 7,
-            Self::Unknown(bits) => bits,
-        }
-    }
-
-    /// Whether the message uses the tagged buffer model; `None` for an unknown opcode (RFC 5040
-    /// figure 4).
-    pub const fn is_tagged(self) -> Option<bool> {
-        match self {
-            Self::Write | Self::ReadResponse => Some(true),
-            Self::Unknown(_) => None,
-            _ => Some(false),
-        }
-    }
-
-    /// Queue the message must name; `None` if tagged or unknown.
-    pub const fn queue(self) -> Option<u32> {
-        match self {
-            Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv => Some(ddp::QN_SEND),
-            Self::ReadRequest => Some(ddp::QN_READ),
-            Self::Terminate => Some(ddp::QN_TERMINATE),
-            Self::Write | Self::ReadResponse | Self::Unknown(_) => None,
-        }
-    }
-
-    /// Bytes of header from the MPA length on, for a Terminate the least; `None` for an unknown
-    /// opcode.
-    pub const fn header_len(self) -> Option<u16> {
-        match self {
-            Self::Write | Self::ReadResponse => Some(TAGGED_HEADER),
-            Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv => Some(SEND_HEADER),
-            Self::ReadRequest => Some(READ_REQUEST_HEADER),
-            Self::Terminate => Some(SEND_HEADER + terminate::CONTROL_LEN),
-            Self::Unknown(_) => None,
-        }
-    }
-}
+const _: () = assert!(MAX_HEADER >= ATOMIC_REQUEST_HEADER);
 
 /// The Read Request header (RFC 5040 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +100,23 @@ impl ReadRequest {
         w.u32(self.source_stag.0)?;
         w.u64(self.source_to)
     }
+}
+
+/// Immediate Data as verbs have it: 32 bits whose order is the consumer's affair.
+///
+/// The RFC leaves open where they are in its 64 bits. They are in front, as those of other iWARP
+/// devices, and the others are zero.
+pub type Immediate = [u8; 4];
+
+fn read_immediate(r: &mut Reader<'_>) -> Result<Immediate> {
+    let data = r.array()?;
+    let [_, _, _, _] = r.array()?;
+    Ok(data)
+}
+
+pub(crate) fn write_immediate(data: Immediate, w: &mut Writer<'_>) -> Result<()> {
+    w.array(data)?;
+    w.u32(0)
 }
 
 /// The words in front of every header: ULPDU length and control octets.
@@ -204,13 +156,69 @@ pub enum Header {
     Send {
         /// With solicited event.
         se: bool,
-        /// STag to invalidate.
-        inv: Option<Stag>,
+        /// What comes with it.
+        with: With,
         /// Queue, MSN, offset.
         ddp: Untagged,
     },
     /// Terminate.
     Terminate(Untagged, Terminate),
+    /// Immediate Data.
+    Immediate {
+        /// With solicited event.
+        se: bool,
+        /// The data.
+        data: Immediate,
+        /// Queue, MSN, offset.
+        ddp: Untagged,
+    },
+    /// Atomic Request.
+    AtomicRequest(Untagged, AtomicRequest),
+    /// Atomic Response.
+    AtomicResponse(Untagged, AtomicResponse),
+}
+
+/// What comes with a Send, in the field for the STag to invalidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// Nothing.
+    Nothing,
+    /// STag to invalidate.
+    Invalidate(Stag),
+    /// Immediate Data.
+    Immediate(Immediate),
+}
+
+impl With {
+    /// What `field` of a Send with this opcode is.
+    pub(crate) const fn of(opcode: Opcode, field: u32) -> Self {
+        match opcode {
+            Opcode::SendInv | Opcode::SendSeInv => Self::Invalidate(Stag(field)),
+            Opcode::SendImm | Opcode::SendSeImm => Self::Immediate(field.to_be_bytes()),
+            _ => Self::Nothing,
+        }
+    }
+
+    /// The opcode of a Send with this.
+    pub(crate) const fn opcode(self, se: bool) -> Opcode {
+        match (self, se) {
+            (Self::Nothing, false) => Opcode::Send,
+            (Self::Nothing, true) => Opcode::SendSe,
+            (Self::Invalidate(_), false) => Opcode::SendInv,
+            (Self::Invalidate(_), true) => Opcode::SendSeInv,
+            (Self::Immediate(_), false) => Opcode::SendImm,
+            (Self::Immediate(_), true) => Opcode::SendSeImm,
+        }
+    }
+
+    /// The field.
+    const fn field(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Invalidate(stag) => stag.0,
+            Self::Immediate(data) => u32::from_be_bytes(data),
+        }
+    }
 }
 
 impl Header {
@@ -234,16 +242,29 @@ impl Header {
             };
             return Ok((preamble, header));
         }
-        let inv = Stag(r.u32()?);
+        let field = r.u32()?;
         let ddp = Untagged::read(&mut r)?;
-        let send = |se, inv| Self::Send { se, inv, ddp };
+        let se = opcode.is_solicited();
         let header = match opcode {
-            Opcode::Send => send(false, None),
-            Opcode::SendInv => send(false, Some(inv)),
-            Opcode::SendSe => send(true, None),
-            Opcode::SendSeInv => send(true, Some(inv)),
+            Opcode::Send
+            | Opcode::SendInv
+            | Opcode::SendSe
+            | Opcode::SendSeInv
+            | Opcode::SendImm
+            | Opcode::SendSeImm => Self::Send {
+                se,
+                with: With::of(opcode, field),
+                ddp,
+            },
             Opcode::ReadRequest => Self::ReadRequest(ddp, ReadRequest::read(&mut r)?),
             Opcode::Terminate => Self::Terminate(ddp, Terminate::parse(r.0)?),
+            Opcode::Immediate | Opcode::ImmediateSe => Self::Immediate {
+                se,
+                data: read_immediate(&mut r)?,
+                ddp,
+            },
+            Opcode::AtomicRequest => Self::AtomicRequest(ddp, AtomicRequest::read(&mut r)?),
+            Opcode::AtomicResponse => Self::AtomicResponse(ddp, AtomicResponse::read(&mut r)?),
             Opcode::Write | Opcode::ReadResponse | Opcode::Unknown(_) => return Err(Error::Opcode),
         };
         Ok((preamble, header))
@@ -255,13 +276,12 @@ impl Header {
             Self::Write(_) => Opcode::Write,
             Self::ReadRequest(..) => Opcode::ReadRequest,
             Self::ReadResponse(_) => Opcode::ReadResponse,
-            Self::Send { se, inv, .. } => match (*se, inv.is_some()) {
-                (false, false) => Opcode::Send,
-                (false, true) => Opcode::SendInv,
-                (true, false) => Opcode::SendSe,
-                (true, true) => Opcode::SendSeInv,
-            },
+            Self::Send { se, with, .. } => with.opcode(*se),
             Self::Terminate(..) => Opcode::Terminate,
+            Self::Immediate { se: false, .. } => Opcode::Immediate,
+            Self::Immediate { se: true, .. } => Opcode::ImmediateSe,
+            Self::AtomicRequest(..) => Opcode::AtomicRequest,
+            Self::AtomicResponse(..) => Opcode::AtomicResponse,
         }
     }
 
@@ -272,6 +292,9 @@ impl Header {
             Self::ReadRequest(..) => READ_REQUEST_HEADER,
             Self::Send { .. } => SEND_HEADER,
             Self::Terminate(_, term) => SEND_HEADER.saturating_add(term.len()),
+            Self::Immediate { .. } => IMMEDIATE_HEADER,
+            Self::AtomicRequest(..) => ATOMIC_REQUEST_HEADER,
+            Self::AtomicResponse(..) => ATOMIC_RESPONSE_HEADER,
         }
     }
 
@@ -290,9 +313,22 @@ impl Header {
         };
         match self {
             Self::Write(tagged) | Self::ReadResponse(tagged) => start.tagged(tagged, out),
-            Self::Send { inv, ddp, .. } => start.untagged(*inv, ddp, out, |_| Ok(())),
-            Self::ReadRequest(ddp, read) => start.untagged(None, ddp, out, |w| read.write(w)),
-            Self::Terminate(ddp, term) => start.untagged(None, ddp, out, |w| term.write(w)),
+            Self::Send { with, ddp, .. } => start.untagged(*with, ddp, out, |_| Ok(())),
+            Self::ReadRequest(ddp, read) => {
+                start.untagged(With::Nothing, ddp, out, |w| read.write(w))
+            }
+            Self::Terminate(ddp, term) => {
+                start.untagged(With::Nothing, ddp, out, |w| term.write(w))
+            }
+            Self::Immediate { data, ddp, .. } => {
+                start.untagged(With::Nothing, ddp, out, |w| write_immediate(*data, w))
+            }
+            Self::AtomicRequest(ddp, request) => {
+                start.untagged(With::Nothing, ddp, out, |w| request.write(w))
+            }
+            Self::AtomicResponse(ddp, response) => {
+                start.untagged(With::Nothing, ddp, out, |w| response.write(w))
+            }
         }
     }
 }
@@ -344,7 +380,7 @@ impl Start {
     #[inline]
     pub(crate) fn untagged(
         &self,
-        inv: Option<Stag>,
+        with: With,
         ddp: &Untagged,
         out: &mut [u8],
         rest: impl FnOnce(&mut Writer<'_>) -> Result<()>,
@@ -354,7 +390,7 @@ impl Start {
             .ok_or(Error::Buffer)?;
         let mut w = Writer::new(out);
         self.write(&mut w)?;
-        w.u32(inv.map_or(0, |stag| stag.0))?;
+        w.u32(with.field())?;
         ddp.write(&mut w)?;
         let mut after = Writer::new(behind);
         rest(&mut after)?;

@@ -4,6 +4,7 @@
 //! 5044 8, RFC 6581 8).
 
 use super::{
+    atomic,
     bytes::{
         put_at,
         Reader,
@@ -244,12 +245,32 @@ impl Terminate {
     ///
     /// The request is moved on by `done` (RFC 5040 4.8).
     pub fn for_read(code: TermCode, msn: u32, request: &ReadRequest, done: u32) -> Self {
+        let moved = u64::from(done);
+        Self {
+            read: Some(ReadRequest {
+                sink_to: request.sink_to.wrapping_add(moved),
+                len: request.len.saturating_sub(done),
+                source_to: request.source_to.wrapping_add(moved),
+                ..*request
+            }),
+            ..Self::for_request(code, msn, Opcode::ReadRequest, rdmap::READ_REQUEST_LEN)
+        }
+    }
+
+    /// A Terminate about the Atomic Request `msn`, found when its turn came. It does not carry the
+    /// request (RFC 7306 8.1).
+    pub fn for_atomic(code: TermCode, msn: u32) -> Self {
+        Self::for_request(code, msn, Opcode::AtomicRequest, atomic::REQUEST_LEN)
+    }
+
+    /// A Terminate with the DDP header of the request `msn`, which has `len` bytes.
+    fn for_request(code: TermCode, msn: u32, opcode: Opcode, len: u16) -> Self {
         let [ddp, rdmap] = Control {
             tagged: false,
             last: true,
             version: ddp::VERSION,
             rdmap_version: rdmap::VERSION,
-            opcode: Opcode::ReadRequest.to_wire(),
+            opcode: opcode.to_wire(),
         }
         .to_bytes();
         let mut header = [0; 18];
@@ -265,18 +286,10 @@ impl Terminate {
         if built.is_err() {
             return Self::bare(code);
         }
-        let moved = u64::from(done);
         Self {
-            code,
-            ddp_len: Some(ddp::UNTAGGED_LEN + rdmap::READ_REQUEST_LEN),
+            ddp_len: Some(ddp::UNTAGGED_LEN.saturating_add(len)),
             ddp: Some(DdpCopy(header)),
-            read: Some(ReadRequest {
-                sink_to: request.sink_to.wrapping_add(moved),
-                len: request.len.saturating_sub(done),
-                source_to: request.source_to.wrapping_add(moved),
-                ..*request
-            }),
-            nibbles_swapped: false,
+            ..Self::bare(code)
         }
     }
 

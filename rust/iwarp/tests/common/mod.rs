@@ -21,6 +21,7 @@ use iwarp::{
             Region,
             Rights, //
         },
+        atomic::AtomicOp,
         stag::{
             Secret,
             Stag,
@@ -29,9 +30,9 @@ use iwarp::{
     },
     rx::{
         Event,
+        Expect,
         Kind,
         Need,
-        ReadExpect,
         RxConfig,
         RxMachine,
         Segment, //
@@ -42,7 +43,13 @@ use iwarp::{
         TxMessage,
         TxStream, //
     },
-    wire::mpa::RtrSet, //
+    wire::{
+        mpa::RtrSet,
+        rdmap::{
+            AtomicRequest,
+            AtomicResponse, //
+        }, //
+    }, //
 };
 use std::hash::{
     DefaultHasher,
@@ -162,14 +169,48 @@ pub fn send_fpdu(
     marked
 }
 
+/// What an atomic operation makes of the target, as the pseudo code of RFC 7306 5.1.1 and 5.1.2
+/// says.
+pub fn pseudo_code(op: AtomicOp, original: u64) -> u64 {
+    match op {
+        AtomicOp::FetchAdd { add, mask } => {
+            let (mut carry, mut value) = (0, 0);
+            for bit in 0..64 {
+                let location = 1u64 << bit;
+                let val1 = (original & location) >> bit;
+                let val2 = (add & location) >> bit;
+                let sum = carry + val1 + val2;
+                if sum & 1 != 0 {
+                    value |= location;
+                }
+                let is_field_end = mask & location != 0;
+                carry = u64::from(sum & 2 != 0 && !is_field_end);
+            }
+            value
+        }
+        AtomicOp::CmpSwap {
+            compare,
+            compare_mask,
+            swap,
+            swap_mask,
+        } => {
+            if (compare ^ original) & compare_mask == 0 {
+                (original & !swap_mask) | (swap & swap_mask)
+            } else {
+                original
+            }
+        }
+    }
+}
+
 /// A receiver with a little memory: what a driver does around the machine.
 pub struct Receiver {
     pub rx: RxMachine,
     /// The region peers write to, and its bytes.
     pub region: Region,
     pub memory: Vec<u8>,
-    /// Outstanding Reads, oldest first; their sink is the region.
-    pub orq: Vec<ReadExpect>,
+    /// Outstanding Reads and atomic operations, oldest first; the sink of Reads is the region.
+    pub orq: Vec<Expect>,
     /// Receive buffers left, and their size.
     pub buffers: usize,
     pub buffer_len: usize,
@@ -177,6 +218,8 @@ pub struct Receiver {
     pub incoming: Vec<u8>,
     pub events: Vec<Event>,
     pub sends: Vec<Vec<u8>>,
+    /// What the peer's Atomic Requests are to be answered with.
+    pub answers: Vec<AtomicResponse>,
     pub error: Option<Error>,
     crc: Vec<u8>,
 }
@@ -212,7 +255,8 @@ pub fn region(len: u64) -> Region {
         pd: PD,
         rights: iwarp::mem::access::Rights::LOCAL_WRITE
             .union(iwarp::mem::access::Rights::REMOTE_WRITE)
-            .union(iwarp::mem::access::Rights::REMOTE_READ),
+            .union(iwarp::mem::access::Rights::REMOTE_READ)
+            .union(iwarp::mem::access::Rights::REMOTE_ATOMIC),
         base: BASE,
         len,
         bound_qp: None,
@@ -221,9 +265,19 @@ pub fn region(len: u64) -> Region {
 }
 
 impl Receiver {
+    /// One that takes whatever there is.
     pub fn new(crc: bool, rtr: RtrSet) -> Self {
+        Self::with(RxConfig {
+            crc,
+            rtr,
+            immediate: true,
+            send_imm: true,
+        })
+    }
+
+    pub fn with(config: RxConfig) -> Self {
         Self {
-            rx: RxMachine::new(RxConfig { crc, rtr }),
+            rx: RxMachine::new(config),
             region: region(0x1_0000),
             memory: vec![0; 0x1_0000],
             orq: Vec::new(),
@@ -232,6 +286,7 @@ impl Receiver {
             incoming: Vec::new(),
             events: Vec::new(),
             sends: Vec::new(),
+            answers: Vec::new(),
             error: None,
             crc: Vec::new(),
         }
@@ -314,7 +369,11 @@ impl Receiver {
                 }
                 self.access(tagged.stag, tagged.to, segment.len, AccessOp::ReadResponse)?;
             }
-            Kind::ReadRequest | Kind::Terminate => {}
+            Kind::Immediate => {
+                self.buffers = self.buffers.checked_sub(1).ok_or(Error::NoBuffer)?;
+            }
+            Kind::AtomicResponse => self.rx.match_response(self.orq.first().copied())?,
+            Kind::ReadRequest | Kind::AtomicRequest | Kind::Terminate => {}
         }
         Ok(())
     }
@@ -322,6 +381,7 @@ impl Receiver {
     fn access(&self, stag: Stag, to: u64, len: u16, op: AccessOp) -> Result<u64> {
         let need = match op {
             AccessOp::Write => Right::RemoteWrite,
+            AccessOp::AtomicRequest => Right::RemoteAtomic,
             _ => Right::LocalWrite,
         };
         let access = Access {
@@ -334,7 +394,7 @@ impl Receiver {
                 pd: PD,
                 qp: QP,
                 consumer: Consumer::User,
-                remote: Rights::REMOTE_WRITE,
+                remote: Rights::REMOTE_WRITE.union(Rights::REMOTE_ATOMIC),
             },
         };
         let entry = (stag.index() == self.region.stag.index()).then_some(&self.region);
@@ -354,10 +414,25 @@ impl Receiver {
             }
             Kind::Send(_) => self.incoming.extend_from_slice(bytes),
             // What is behind a Terminate.
-            Kind::ReadRequest | Kind::Terminate => {}
+            Kind::Terminate => {}
+            kind => panic!("{kind:?} has no payload"),
         }
         self.crc.extend_from_slice(bytes);
         self.rx.advance(bytes.len() as u32)
+    }
+
+    /// Does what the peer asks for.
+    fn operate(&mut self, request: &AtomicRequest) -> Result<()> {
+        let AtomicRequest { id, stag, to, op } = *request;
+        let at = self.access(stag, to, AtomicOp::LEN as u16, AccessOp::AtomicRequest)? as usize;
+        if to % 8 != 0 {
+            return Err(Error::Unaligned);
+        }
+        let target = &mut self.memory[at..at + 8];
+        let original = u64::from_ne_bytes((&*target).try_into().unwrap());
+        target.copy_from_slice(&op.apply(original).to_ne_bytes());
+        self.answers.push(AtomicResponse { id, original });
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -366,9 +441,10 @@ impl Receiver {
         let event = self.rx.finish(crc32c(&covered))?;
         match event {
             Event::Send { .. } => self.sends.push(std::mem::take(&mut self.incoming)),
-            Event::ReadResponse { .. } => {
+            Event::ReadResponse { .. } | Event::AtomicResponse { .. } => {
                 self.orq.remove(0);
             }
+            Event::AtomicRequest { request, .. } => self.operate(&request)?,
             _ => {}
         }
         if event != Event::Partial {

@@ -29,12 +29,13 @@ use iwarp::{
 };
 
 const KINDS: [Kind; 5] = [Kind::Mr, Kind::FastMr, Kind::DmaMr, Kind::Mw1, Kind::Mw2];
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need::LocalRead,
     Need::LocalWrite,
     Need::RemoteRead,
     Need::RemoteWrite,
     Need::Bind,
+    Need::RemoteAtomic,
 ];
 
 /// One of two, mostly the first: all rules are met often enough.
@@ -95,7 +96,7 @@ pub fn run(data: &[u8]) {
         stag: rarely(input, stag, other),
         to,
         len,
-        need: NEEDS[input.below(5)],
+        need: NEEDS[input.below(6)],
         touch: input.flag(),
         by: Accessor {
             pd: rarely(input, region.pd, PdId((1 << 32) + 5)),
@@ -105,7 +106,7 @@ pub fn run(data: &[u8]) {
             } else {
                 Consumer::User
             },
-            remote: Rights(rarely(input, u32::MAX, 0) ^ u32::from(input.u8() & 7)),
+            remote: Rights(rarely(input, u32::MAX, 0) ^ u32::from(input.u8() & 15)),
         },
     };
 
@@ -118,7 +119,7 @@ pub fn run(data: &[u8]) {
         u128::from(region.base),
         u128::from(region.base) + u128::from(region.len),
     );
-    let remote = matches!(access.need, Need::RemoteRead | Need::RemoteWrite);
+    let remote = !matches!(access.need, Need::LocalRead | Need::LocalWrite | Need::Bind);
     let window = matches!(region.kind, Kind::Mw1 | Kind::Mw2);
     let here = region.stag.0 >> 8 == access.stag.0 >> 8;
     let own_pd = (region.pd == access.by.pd, AccessError::WrongPd);
@@ -153,6 +154,7 @@ pub fn run(data: &[u8]) {
                     Need::LocalWrite => has(1 | 2),
                     Need::RemoteWrite => has(2) && access.by.remote.0 & 2 != 0,
                     Need::RemoteRead => has(4) && access.by.remote.0 & 4 != 0,
+                    Need::RemoteAtomic => has(8) && access.by.remote.0 & 8 != 0,
                     Need::Bind => has(16),
                 },
                 AccessError::Rights,

@@ -64,6 +64,7 @@ fn config(input: &mut Input<'_>) -> Config {
         revision,
         crc: flags & 1 != 0,
         large_fpdus: flags & 2 != 0,
+        send_imm: flags & 4 != 0,
         ird: depth(input),
         ord: depth(input),
         max_ird: depth(input),
@@ -249,6 +250,7 @@ fn any_reply(input: &mut Input<'_>) {
     assert_eq!(net.tx_markers, plain.flags & 0x80 != 0);
     // Not if the reply has what the request had.
     assert_eq!(net.large_fpdus, config.large_fpdus && plain.flags & 12 == 4);
+    assert_eq!(net.send_imm, config.send_imm && plain.flags & 3 == 1);
     assert_eq!(net.revision, plain.revision);
     assert_eq!(net.enhanced, two);
     let limit = |value: u16, max: u16| value.min(max).min(MANUAL - 1);
@@ -374,7 +376,10 @@ fn any_request(input: &mut Input<'_>) {
         got.net.large_fpdus,
         config.large_fpdus && plain.flags & 8 != 0
     );
-    assert_eq!(reply.flags & 15, if got.net.large_fpdus { 4 } else { 0 });
+    assert_eq!(got.net.send_imm, config.send_imm && plain.flags & 2 != 0);
+    let bit = |on, bit| if on { bit } else { 0 };
+    let says = bit(got.net.large_fpdus, 4) | bit(got.net.send_imm, 1);
+    assert_eq!(reply.flags & 15, says);
     assert_eq!(got.peer, plain.peer());
     assert!(got.ird <= config.max_ird && got.ord <= config.max_ord);
     if let (Some(theirs), Some(told)) = (plain.enhanced, reply.enhanced) {
@@ -408,9 +413,10 @@ fn any_request(input: &mut Input<'_>) {
 /// A reply has what RFC 5044 7.1.1 and RFC 6581 9 want of one to this request.
 fn well_formed(request: &Plain<'_>, reply: &Plain<'_>, bytes: &[u8], private: &[u8]) {
     assert_eq!(&bytes[..16], b"MPA ID Rep Frame");
-    // No markers are asked for, and reserved bits are zero, but for one that answers another one.
-    assert_eq!(reply.flags & 0x8b, 0);
+    // No markers are asked for, and reserved bits are zero, but for two that answer two others.
+    assert_eq!(reply.flags & 0x8a, 0);
     assert!(reply.flags & 4 == 0 || request.flags & 8 != 0);
+    assert!(reply.flags & 1 == 0 || request.flags & 2 != 0);
     assert_eq!(reply.revision, request.revision);
     assert_eq!(reply.enhanced.is_some(), request.enhanced.is_some());
     assert_eq!(reply.flags & 0x10 != 0, request.enhanced.is_some());
@@ -472,6 +478,7 @@ fn both(input: &mut Input<'_>) {
         active.net.large_fpdus,
         ours.large_fpdus && theirs.large_fpdus
     );
+    assert_eq!(active.net.send_imm, ours.send_imm && theirs.send_imm);
     assert_eq!(active.net.enhanced, request.enhanced);
     if request.enhanced {
         assert!(active.ord <= passive.ird, "{active:?} {passive:?}");

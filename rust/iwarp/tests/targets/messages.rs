@@ -4,6 +4,7 @@
 
 use super::{
     common::{
+        pseudo_code,
         region,
         send_fpdu,
         Receiver,
@@ -13,9 +14,13 @@ use super::{
     Input, //
 };
 use iwarp::{
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     rx::{
         Event,
+        Expect,
         ReadExpect, //
     },
     tx::{
@@ -24,7 +29,12 @@ use iwarp::{
     },
     wire::{
         mpa::mulpdu,
-        rdmap::ReadRequest,
+        rdmap::{
+            AtomicRequest,
+            AtomicResponse,
+            ReadRequest,
+            With, //
+        },
         terminate::{
             TermCode,
             Terminate, //
@@ -38,8 +48,10 @@ pub struct Sent {
     pub events: Vec<Event>,
     pub sends: Vec<Vec<u8>>,
     pub memory: Vec<u8>,
-    /// Reads the receiver must have outstanding.
-    pub orq: Vec<ReadExpect>,
+    /// What the receiver answers to Atomic Requests.
+    pub answers: Vec<AtomicResponse>,
+    /// Reads and atomic operations the receiver must have outstanding.
+    pub orq: Vec<Expect>,
 }
 
 /// Bytes of all messages: enough for some long ones, and quick.
@@ -74,14 +86,40 @@ fn read_request(input: &mut Input<'_>) -> ReadRequest {
     }
 }
 
+fn with(input: &mut Input<'_>) -> With {
+    match input.below(4) {
+        0 | 1 => With::Nothing,
+        2 => With::Invalidate(Stag(input.u32())),
+        _ => With::Immediate(input.array()),
+    }
+}
+
+pub fn operation(input: &mut Input<'_>) -> AtomicOp {
+    if input.flag() {
+        AtomicOp::FetchAdd {
+            add: input.edge(),
+            mask: input.edge(),
+        }
+    } else {
+        AtomicOp::CmpSwap {
+            compare: input.edge(),
+            compare_mask: input.edge(),
+            swap: input.edge(),
+            swap_mask: input.edge(),
+        }
+    }
+}
+
 fn term(input: &mut Input<'_>) -> Terminate {
     // The layer has values RFC 5040 does not know; the one of C siw's is told by them.
     let code = TermCode::new(input.u8() % 3, input.u8() % 3, input.u8());
-    if input.flag() {
-        let done = input.u32();
-        Terminate::for_read(code, input.u32(), &read_request(input), done)
-    } else {
-        Terminate::bare(TermCode::CATASTROPHIC)
+    match input.below(4) {
+        0 | 2 => Terminate::bare(TermCode::CATASTROPHIC),
+        1 => {
+            let done = input.u32();
+            Terminate::for_read(code, input.u32(), &read_request(input), done)
+        }
+        _ => Terminate::for_atomic(code, input.u32()),
     }
 }
 
@@ -94,6 +132,7 @@ impl Sent {
             events: Vec::new(),
             sends: Vec::new(),
             memory: receiver.memory.clone(),
+            answers: Vec::new(),
             orq: Vec::new(),
         };
         let mut rng = Rng::new(7);
@@ -104,29 +143,47 @@ impl Sent {
             let len = length(input);
             let at = usize::from(input.u16()) % (sent.memory.len() - len);
             let to = BASE + at as u64;
-            let inv = input.flag().then(|| Stag(input.u32()));
-            let message = match input.below(6) {
+            let with = with(input);
+            let message = match input.below(10) {
                 0 | 1 => Message::Send {
                     se: input.flag(),
-                    inv,
+                    with,
                 },
                 2 | 3 => Message::Write { stag, to },
                 4 => Message::ReadResponse { stag, to },
+                5 => Message::Immediate {
+                    se: input.flag(),
+                    data: input.array(),
+                },
+                6 | 7 => Message::AtomicRequest {
+                    stag,
+                    // Few targets, which meet each other and Writes.
+                    to: BASE + (at as u64 & 0xff) * 8,
+                    op: operation(input),
+                },
+                8 => Message::AtomicResponse(AtomicResponse {
+                    id: input.u32(),
+                    original: input.u64(),
+                }),
                 _ => Message::ReadRequest(read_request(input)),
             };
             if sent.stream.len() + len > BUDGET {
                 break;
             }
             let payload = match message {
-                Message::ReadRequest(_) => Vec::new(),
-                _ => rng.bytes(len),
+                Message::Send { .. } | Message::Write { .. } | Message::ReadResponse { .. } => {
+                    rng.bytes(len)
+                }
+                _ => Vec::new(),
             };
-            let (len, se) = (
-                len as u32,
-                matches!(message, Message::Send { se: true, .. }),
-            );
-            if let Message::ReadResponse { .. } = message {
-                sent.orq.push(ReadExpect { stag, to, len });
+            let len = len as u32;
+            match message {
+                Message::ReadResponse { .. } => {
+                    let read = ReadExpect { stag, to, len };
+                    sent.orq.push(Expect::Read(read));
+                }
+                Message::AtomicResponse(response) => sent.orq.push(Expect::Atomic(response.id)),
+                _ => {}
             }
             // A stream that fails breaks a message off between two FPDUs.
             let mut fpdus = if input.below(16) == 0 {
@@ -164,13 +221,21 @@ impl Sent {
                 break;
             }
             sent.events.push(match message {
-                Message::Send { .. } => {
+                Message::Send { se, with } => {
                     send_msn += 1;
                     sent.sends.push(payload);
                     Event::Send {
                         len,
                         se,
-                        inv,
+                        with,
+                        msn: send_msn,
+                    }
+                }
+                Message::Immediate { se, data } => {
+                    send_msn += 1;
+                    Event::Immediate {
+                        data,
+                        se,
                         msn: send_msn,
                     }
                 }
@@ -182,6 +247,27 @@ impl Sent {
                         msn: read_msn,
                         request,
                     }
+                }
+                Message::AtomicRequest { stag, to, op } => {
+                    read_msn += 1;
+                    let request = AtomicRequest {
+                        id: msg.msn().unwrap(),
+                        stag,
+                        to,
+                        op,
+                    };
+                    let target = &mut sent.memory[(to - BASE) as usize..][..8];
+                    let original = u64::from_ne_bytes((&*target).try_into().unwrap());
+                    target.copy_from_slice(&pseudo_code(op, original).to_ne_bytes());
+                    let id = request.id;
+                    sent.answers.push(AtomicResponse { id, original });
+                    Event::AtomicRequest {
+                        msn: read_msn,
+                        request,
+                    }
+                }
+                Message::AtomicResponse(AtomicResponse { original, .. }) => {
+                    Event::AtomicResponse { original }
                 }
                 Message::Terminate(_) => unreachable!(),
             });

@@ -6,6 +6,7 @@
 use super::{
     common::{
         crc32c,
+        pseudo_code,
         region,
         Receiver,
         BASE, //
@@ -22,16 +23,24 @@ use iwarp::{
     },
     mem::{
         access::Rights,
+        atomic::AtomicOp,
         stag::Stag, //
     },
     rx::{
         Event,
-        ReadExpect, //
+        Expect,
+        ReadExpect,
+        RxConfig, //
     },
     tx::TxStream,
     wire::{
         mpa::RtrSet,
-        rdmap::ReadRequest,
+        rdmap::{
+            AtomicRequest,
+            AtomicResponse,
+            ReadRequest,
+            With, //
+        },
         terminate::Terminate, //
     }, //
 };
@@ -41,27 +50,40 @@ const LEN: u64 = 0xc000;
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let crc = input.flag();
+    let flags = input.u8();
+    let crc = flags & 1 != 0;
     let good_crc = input.flag();
     let mut rtr = RtrSet::NONE;
     if input.flag() {
         rtr = RtrSet::ALL;
     }
-    let mut start = Receiver::new(crc, rtr);
+    let config = RxConfig {
+        crc,
+        rtr,
+        immediate: flags & 2 == 0,
+        send_imm: flags & 4 == 0,
+    };
+    let mut start = Receiver::with(config);
     // Behind the region there is memory that must stay as it is.
     start.region.len = LEN;
     start.region.rights = match input.below(8) {
         0 => Rights::LOCAL_WRITE,
         1 => Rights::REMOTE_READ,
+        2 => Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE),
+        3 => Rights::LOCAL_WRITE.union(Rights::REMOTE_ATOMIC),
         _ => start.region.rights,
     };
     start.buffers = input.below(9);
     start.buffer_len = usize::from(input.u16());
     for _ in 0..input.below(4) {
-        start.orq.push(ReadExpect {
-            stag: region(0).stag,
-            to: BASE.wrapping_add(input.edge()),
-            len: u32::from(input.u16()),
+        let (to, len) = (input.edge(), input.u16());
+        start.orq.push(match len {
+            ..0xf000 => Expect::Read(ReadExpect {
+                stag: region(0).stag,
+                to: BASE.wrapping_add(to),
+                len: u32::from(len),
+            }),
+            _ => Expect::Atomic(to as u32),
         });
     }
     let lengths = input.take(4);
@@ -80,18 +102,19 @@ pub fn run(data: &[u8]) {
     }
 
     let fed = |lengths: &[u8]| {
-        let mut rx = copy(&start, crc, rtr);
+        let mut rx = copy(&start, config);
         for piece in pieces(&stream, lengths) {
             rx.feed(piece);
         }
         rx
     };
     let rx = fed(lengths);
-    let mut plain = Plain::new(&start, crc, !rtr.is_empty());
+    let mut plain = Plain::new(&start, config);
     let at = plain.read(&stream);
     assert_eq!(rx.error, plain.error);
     assert_eq!(rx.events, plain.events);
     assert_eq!(rx.sends, plain.sends);
+    assert_eq!(rx.answers, plain.answers);
     assert_eq!(rx.incoming, plain.incoming);
     assert_eq!(rx.buffers, plain.buffers);
     assert_eq!(rx.orq, plain.orq);
@@ -105,8 +128,8 @@ pub fn run(data: &[u8]) {
 }
 
 /// A receiver in the same state.
-fn copy(from: &Receiver, crc: bool, rtr: RtrSet) -> Receiver {
-    let mut rx = Receiver::new(crc, rtr);
+fn copy(from: &Receiver, config: RxConfig) -> Receiver {
+    let mut rx = Receiver::with(config);
     rx.region = from.region;
     rx.buffers = from.buffers;
     rx.buffer_len = from.buffer_len;
@@ -124,7 +147,7 @@ fn edit(edits: &[u8], stream: &mut Vec<u8>) {
         let Some(start) = starts.get(usize::from(*fpdu) % starts.len().max(1)) else {
             return;
         };
-        let at = start + usize::from(*offset) % 56;
+        let at = start + usize::from(*offset) % 80;
         let Some(byte) = stream.get_mut(at) else {
             continue;
         };
@@ -172,7 +195,8 @@ fn sign(stream: &mut [u8]) {
     }
 }
 
-/// The Terminate is about the FPDU at the front of `stream` (RFC 5040 4.8 and figure 10).
+/// The Terminate is about the FPDU at the front of `stream` (RFC 5040 4.8 and figure 10, RFC 7306
+/// 8.1).
 fn blame(rx: &Receiver, error: Error, stream: &[u8]) {
     let term = rx.rx.terminate(error);
     assert_eq!(term.map(|term| term.code), error.terminate());
@@ -206,7 +230,8 @@ fn blame(rx: &Receiver, error: Error, stream: &[u8]) {
 struct Open {
     opcode: u8,
     done: u32,
-    inv: Option<Stag>,
+    /// Of a Send.
+    with: With,
     /// STag of a Write; known from its first segment with payload.
     stag: Option<Stag>,
     /// What a Read Response answers.
@@ -215,19 +240,19 @@ struct Open {
 
 /// A receiver that has the whole stream before it, one FPDU after the other.
 struct Plain {
-    crc: bool,
-    rtr: bool,
+    config: RxConfig,
     rights: Rights,
     buffers: usize,
     buffer_len: usize,
-    orq: Vec<ReadExpect>,
+    orq: Vec<Expect>,
+    answers: Vec<AtomicResponse>,
     memory: Vec<u8>,
     incoming: Vec<u8>,
     sends: Vec<Vec<u8>>,
     events: Vec<Event>,
     error: Option<Error>,
     fpdus: usize,
-    msn: [u32; 3],
+    msn: [u32; 4],
     tagged: Option<Open>,
     send: Option<Open>,
     stopped: bool,
@@ -262,21 +287,21 @@ fn keep(rule: bool, error: Error) -> Result<(), Stop> {
 }
 
 impl Plain {
-    fn new(from: &Receiver, crc: bool, rtr: bool) -> Self {
+    fn new(from: &Receiver, config: RxConfig) -> Self {
         Self {
-            crc,
-            rtr,
+            config,
             rights: from.region.rights,
             buffers: from.buffers,
             buffer_len: from.buffer_len,
             orq: from.orq.clone(),
+            answers: Vec::new(),
             memory: from.memory.clone(),
             incoming: Vec::new(),
             sends: Vec::new(),
             events: Vec::new(),
             error: None,
             fpdus: 0,
-            msn: [1; 3],
+            msn: [1; 4],
             tagged: None,
             send: None,
             stopped: false,
@@ -312,15 +337,28 @@ impl Plain {
         }
         keep(ddp & 3 == 1, Error::DdpVersion { tagged })?;
         keep(rdmap >> 6 == 1, Error::RdmapVersion)?;
-        let opcode = rdmap & 15;
+        // One reserved bit counts: it tells the experimental messages apart.
+        let opcode = match rdmap & 15 {
+            15 => rdmap & 31,
+            opcode => opcode,
+        };
+        let taken = match opcode {
+            0..=7 | 10 | 11 => true,
+            8 | 9 => self.config.immediate,
+            15 | 31 => self.config.send_imm,
+            _ => false,
+        };
         keep(
-            opcode < 8 && tagged == (opcode == 0 || opcode == 2),
+            taken && tagged == (opcode == 0 || opcode == 2),
             Error::Opcode,
         )?;
         let header = match opcode {
             0 | 2 => 16,
             1 => 48,
             7 => (ulpdu + 2).min(72),
+            8 | 9 => 20 + 8,
+            10 => 20 + 52,
+            11 => 20 + 12,
             _ => 20,
         };
         keep(
@@ -343,18 +381,43 @@ impl Plain {
                     self.place(opcode, stag, to, size, payload)?;
                 }
             }
-            1 => {
+            1 | 10 => {
                 self.queue(bytes, 1, 0)?;
                 keep(len == 0 && last, Error::TooLong)?;
+            }
+            8 | 9 => {
+                self.queue(bytes, 0, self.send.map_or(0, |open| open.done))?;
+                keep(self.send.is_none(), Error::Opcode)?;
+                keep(len == 0 && last, Error::TooLong)?;
+                keep(self.buffers != 0, Error::NoBuffer)?;
+                self.buffers -= 1;
+            }
+            11 => {
+                self.queue(bytes, 3, 0)?;
+                keep(len == 0 && last, Error::TooLong)?;
+                let Some(Expect::Atomic(id)) = self.orq.first() else {
+                    return Err(Error::Opcode.into());
+                };
+                keep(word(bytes, 20) == *id, Error::ResponseId)?;
             }
             7 => self.queue(bytes, 2, 0)?,
             _ => {
                 let first = self.send.is_none();
-                let inv = matches!(opcode, 4 | 6).then(|| Stag(word(bytes, 4)));
-                let open = *self.send.get_or_insert(Open::new(opcode, inv));
+                let with = match opcode {
+                    3 | 5 => With::Nothing,
+                    4 | 6 => With::Invalidate(Stag(word(bytes, 4))),
+                    _ => With::Immediate([bytes[4], bytes[5], bytes[6], bytes[7]]),
+                };
+                let open = *self.send.get_or_insert(Open::new(opcode, with));
                 self.queue(bytes, 0, open.done)?;
                 keep(open.opcode == opcode, Error::Opcode)?;
-                rtr = self.rtr && self.fpdus == 0 && first && last && len == 0;
+                // Nothing comes with it (RFC 6581 9.2).
+                rtr = !self.config.rtr.is_empty()
+                    && self.fpdus == 0
+                    && first
+                    && last
+                    && len == 0
+                    && matches!(opcode, 3 | 5);
                 if first && !rtr {
                     self.incoming.clear();
                     keep(self.buffers != 0, Error::NoBuffer)?;
@@ -369,12 +432,12 @@ impl Plain {
         if bytes.len() < end + 4 {
             return Err(Stop::Short);
         }
-        if self.crc {
+        if self.config.crc {
             let crc = crc32c(&bytes[..end]).to_le_bytes();
             keep(bytes[end..end + 4] == crc, Error::Crc)?;
         }
         self.fpdus += 1;
-        self.deliver(bytes, opcode, size, last, rtr);
+        self.deliver(bytes, opcode, size, last, rtr)?;
         Ok(end + 4)
     }
 
@@ -394,7 +457,7 @@ impl Plain {
         last: bool,
     ) -> Result<(), Stop> {
         let first = self.tagged.is_none();
-        let open = self.tagged.get_or_insert(Open::new(opcode, None));
+        let open = self.tagged.get_or_insert(Open::new(opcode, With::Nothing));
         keep(open.opcode == opcode, Error::Opcode)?;
         if opcode == 0 {
             if len != 0 {
@@ -403,7 +466,10 @@ impl Plain {
             return Ok(());
         }
         if first {
-            open.expect = self.orq.first().copied();
+            open.expect = match self.orq.first() {
+                Some(Expect::Read(read)) => Some(*read),
+                _ => None,
+            };
         }
         let Some(expect) = open.expect else {
             return Err(Error::Opcode.into());
@@ -433,6 +499,20 @@ impl Plain {
                 Rights::LOCAL_WRITE.union(Rights::REMOTE_WRITE),
             ),
         };
+        let at = self.target(op, rights, stag, to, len)?;
+        self.memory[at..at + payload.len()].copy_from_slice(payload);
+        Ok(())
+    }
+
+    /// Where in the memory the `len` bytes at `to` are, if they may be used.
+    fn target(
+        &self,
+        op: AccessOp,
+        rights: Rights,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<usize, Stop> {
         let fail = |error: AccessError| error.during(op);
         let known = region(0).stag;
         keep(stag.0 >> 8 == known.0 >> 8, fail(AccessError::UnknownStag))?;
@@ -442,19 +522,53 @@ impl Plain {
         let inside = to >= BASE && end <= u128::from(BASE + LEN);
         keep(inside, fail(AccessError::Bounds))?;
         keep(self.rights.intersects(rights), fail(AccessError::Rights))?;
-        let at = (to - BASE) as usize;
-        self.memory[at..at + payload.len()].copy_from_slice(payload);
-        Ok(())
+        Ok((to - BASE) as usize)
     }
 
-    fn deliver(&mut self, bytes: &[u8], opcode: u8, len: u32, last: bool, rtr: bool) {
+    /// RFC 7306 5.2.1: the target becomes what the pseudo code says, and what it was is the answer.
+    fn atomic(&mut self, bytes: &[u8]) -> Result<Event, Stop> {
+        let op = match bytes[23] & 15 {
+            0 => AtomicOp::FetchAdd {
+                add: long(bytes, 40),
+                mask: long(bytes, 48),
+            },
+            2 => AtomicOp::CmpSwap {
+                swap: long(bytes, 40),
+                swap_mask: long(bytes, 48),
+                compare: long(bytes, 56),
+                compare_mask: long(bytes, 64),
+            },
+            _ => return Err(Error::Opcode.into()),
+        };
+        let (id, stag, to) = (word(bytes, 24), Stag(word(bytes, 28)), long(bytes, 32));
+        let at = self.target(AccessOp::AtomicRequest, Rights::REMOTE_ATOMIC, stag, to, 8)?;
+        keep(to % 8 == 0, Error::Unaligned)?;
+        let target = &mut self.memory[at..at + 8];
+        let original = u64::from_ne_bytes((&*target).try_into().unwrap());
+        target.copy_from_slice(&pseudo_code(op, original).to_ne_bytes());
+        self.answers.push(AtomicResponse { id, original });
+        self.msn[1] = self.msn[1].wrapping_add(1);
+        Ok(Event::AtomicRequest {
+            msn: word(bytes, 12),
+            request: AtomicRequest { id, stag, to, op },
+        })
+    }
+
+    fn deliver(
+        &mut self,
+        bytes: &[u8],
+        opcode: u8,
+        len: u32,
+        last: bool,
+        rtr: bool,
+    ) -> Result<(), Stop> {
         let event = match opcode {
             0 | 2 => {
                 let open = self.tagged.as_mut().unwrap();
                 open.done += len;
                 let len = open.done;
                 if !last {
-                    return;
+                    return Ok(());
                 }
                 self.tagged = None;
                 if opcode == 0 {
@@ -477,6 +591,23 @@ impl Plain {
                     },
                 }
             }
+            8 | 9 => {
+                self.msn[0] = self.msn[0].wrapping_add(1);
+                // Four octets for the consumer, and four that nobody looks at.
+                Event::Immediate {
+                    data: [bytes[20], bytes[21], bytes[22], bytes[23]],
+                    se: opcode == 9,
+                    msn: word(bytes, 12),
+                }
+            }
+            10 => self.atomic(bytes)?,
+            11 => {
+                self.msn[3] = self.msn[3].wrapping_add(1);
+                self.orq.remove(0);
+                Event::AtomicResponse {
+                    original: long(bytes, 24),
+                }
+            }
             7 => {
                 self.stopped = true;
                 let ulpdu = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -486,9 +617,9 @@ impl Plain {
             _ => {
                 let open = self.send.as_mut().unwrap();
                 open.done += len;
-                let (len, inv) = (open.done, open.inv);
+                let (len, with) = (open.done, open.with);
                 if !last {
-                    return;
+                    return Ok(());
                 }
                 self.send = None;
                 self.msn[0] = self.msn[0].wrapping_add(1);
@@ -500,23 +631,24 @@ impl Plain {
                 } else {
                     Event::Send {
                         len,
-                        se: matches!(opcode, 5 | 6),
-                        inv,
+                        se: matches!(opcode, 5 | 6 | 31),
+                        with,
                         msn: word(bytes, 12),
                     }
                 }
             }
         };
         self.events.push(event);
+        Ok(())
     }
 }
 
 impl Open {
-    fn new(opcode: u8, inv: Option<Stag>) -> Self {
+    fn new(opcode: u8, with: With) -> Self {
         Self {
             opcode,
             done: 0,
-            inv,
+            with,
             stag: None,
             expect: None,
         }

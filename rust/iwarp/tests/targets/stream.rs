@@ -36,5 +36,6 @@ pub fn run(data: &[u8]) {
     assert_eq!(rx.error, None);
     assert_eq!(rx.events, sent.events);
     assert_eq!(rx.sends, sent.sends);
+    assert_eq!(rx.answers, sent.answers);
     assert!(rx.memory == sent.memory, "placed elsewhere, or not at all");
 }

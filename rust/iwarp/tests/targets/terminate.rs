@@ -17,10 +17,10 @@ use iwarp::{
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    if input.flag() {
-        parse(input.rest());
-    } else {
-        about_read(&mut input);
+    match input.below(4) {
+        1 | 3 => parse(input.rest()),
+        0 => about_read(&mut input),
+        _ => about_atomic(&mut input),
     }
 }
 
@@ -160,4 +160,18 @@ fn about_read(input: &mut Input<'_>) {
     assert_eq!(left.len, asked.len.saturating_sub(done));
     assert_eq!(left.sink_stag, asked.sink_stag);
     assert_eq!(left.source_stag, asked.source_stag);
+}
+
+/// One about an Atomic Request, which is not carried (RFC 7306 8.1).
+fn about_atomic(input: &mut Input<'_>) {
+    let msn = input.u32();
+    let code = TermCode::new(0, 1 + input.u8() % 2, input.u8());
+    let mut out = [0; 52];
+    let n = Terminate::for_atomic(code, msn).emit(&mut out);
+    assert_eq!(n, Ok(24));
+    assert_eq!(out[..2], [code.etype, code.ecode]);
+    assert_eq!(out[2..8], [0xc0, 0, 0, 18 + 52, 0x41, 0x4a]);
+    assert_eq!(number(&out[8..16]), 1);
+    assert_eq!(number(&out[16..20]), u64::from(msn));
+    assert_eq!(number(&out[20..24]), 0);
 }

@@ -9,7 +9,10 @@ use iwarp::{
         Error,
         MpaError, //
     },
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     tx::{
         max_payload,
         message_cost, //
@@ -33,9 +36,12 @@ use iwarp::{
             MIN_MULPDU, //
         },
         rdmap::{
+            AtomicRequest,
+            AtomicResponse,
             Header,
             Preamble,
-            ReadRequest, //
+            ReadRequest,
+            With, //
         }, //
     }, //
 };
@@ -55,7 +61,7 @@ fn be(bytes: &[u8], at: usize, n: usize) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// RFC 5041 figures 2 and 4, RFC 5040 figures 3 to 8, octet by octet.
+/// RFC 5041 figures 2 and 4, RFC 5040 figures 3 to 8, RFC 7306 figures 2 to 7, octet by octet.
 fn header(bytes: &[u8]) {
     let parsed = Header::parse(bytes);
     if bytes.len() < 4 {
@@ -70,14 +76,19 @@ fn header(bytes: &[u8]) {
     assert_eq!(control.last, bytes[2] % 0x80 >= 0x40);
     assert_eq!(control.version, bytes[2] % 4);
     assert_eq!(control.rdmap_version, bytes[3] / 0x40);
-    assert_eq!(control.opcode, bytes[3] % 0x10);
-    assert_eq!(control.to_bytes(), [bytes[2] & 0xc3, bytes[3] & 0xcf]);
+    // The reserved bit in front of the opcode for experiments makes it two.
+    let keeps = if bytes[3] % 0x10 == 15 { 0xdf } else { 0xcf };
+    assert_eq!(control.opcode, bytes[3] & keeps & 0x3f);
+    assert_eq!(control.to_bytes(), [bytes[2] & 0xc3, bytes[3] & keeps]);
 
     let (needs, tagged) = match control.opcode {
         0 | 2 => (16, true),
         1 => (48, false),
-        3..=6 => (20, false),
+        3..=6 | 15 | 31 => (20, false),
         7 => (24, false),
+        8 | 9 => (28, false),
+        10 => (72, false),
+        11 => (32, false),
         _ => {
             assert_eq!(parsed, Err(Error::Opcode));
             return;
@@ -89,6 +100,10 @@ fn header(bytes: &[u8]) {
     }
     if bytes.len() < needs {
         assert_eq!(parsed, Err(Error::Short));
+        return;
+    }
+    if control.opcode == 10 && ![0, 2].contains(&(bytes[23] % 16)) {
+        assert_eq!(parsed, Err(Error::Opcode));
         return;
     }
     let (again, header) = parsed.unwrap();
@@ -108,11 +123,52 @@ fn header(bytes: &[u8]) {
             };
             assert_eq!(to, expect);
         }
-        Header::Send { se, inv, ddp } => {
-            assert_eq!(se, matches!(control.opcode, 5 | 6));
-            let with_inv = matches!(control.opcode, 4 | 6);
-            assert_eq!(inv, with_inv.then(|| stag(4)));
+        Header::Send { se, with, ddp } => {
+            assert_eq!(se, matches!(control.opcode, 5 | 6 | 31));
+            let expect = match control.opcode {
+                3 | 5 => With::Nothing,
+                4 | 6 => With::Invalidate(stag(4)),
+                _ => With::Immediate([bytes[4], bytes[5], bytes[6], bytes[7]]),
+            };
+            assert_eq!(with, expect);
             assert_eq!(ddp, untagged());
+        }
+        Header::Immediate { se, data, ddp } => {
+            assert_eq!(se, control.opcode == 9);
+            assert_eq!(data, bytes[20..24]);
+            assert_eq!(ddp, untagged());
+        }
+        Header::AtomicRequest(ddp, request) => {
+            assert_eq!(ddp, untagged());
+            let value = |at| be(bytes, at, 8);
+            let op = if bytes[23] % 16 == 0 {
+                AtomicOp::FetchAdd {
+                    add: value(40),
+                    mask: value(48),
+                }
+            } else {
+                AtomicOp::CmpSwap {
+                    swap: value(40),
+                    swap_mask: value(48),
+                    compare: value(56),
+                    compare_mask: value(64),
+                }
+            };
+            let expect = AtomicRequest {
+                id: word(24),
+                stag: stag(28),
+                to: value(32),
+                op,
+            };
+            assert_eq!(request, expect);
+        }
+        Header::AtomicResponse(ddp, response) => {
+            assert_eq!(ddp, untagged());
+            let expect = AtomicResponse {
+                id: word(20),
+                original: be(bytes, 24, 8),
+            };
+            assert_eq!(response, expect);
         }
         Header::ReadRequest(ddp, request) => {
             assert_eq!(ddp, untagged());
@@ -144,9 +200,21 @@ fn header(bytes: &[u8]) {
         expect[..2].copy_from_slice(&(needs as u16 - 2).to_be_bytes());
     }
     expect[2] = expect[2] & 0xc0 | 1;
-    expect[3] = expect[3] & 0x0f | 0x40;
-    if matches!(control.opcode, 1 | 3 | 5) {
+    expect[3] = expect[3] & keeps & 0x3f | 0x40;
+    if matches!(control.opcode, 1 | 3 | 5 | 8..=11) {
         expect[4..8].fill(0);
+    }
+    match header {
+        Header::Immediate { .. } => expect[24..].fill(0),
+        Header::AtomicRequest(_, request) => {
+            expect[20..23].fill(0);
+            expect[23] &= 15;
+            if matches!(request.op, AtomicOp::FetchAdd { .. }) {
+                expect[56..64].fill(0);
+                expect[64..].fill(0xff);
+            }
+        }
+        _ => {}
     }
     assert_eq!(out[..needs], expect);
     assert_eq!(
@@ -207,16 +275,18 @@ fn frame(bytes: &[u8]) {
         [0x80, 0x40, 0x20, 0x10].map(|bit| flags & bit != 0)
     );
     // One bit asks, another one alone says yes.
-    let (large, bit) = match kind {
-        FrameKind::Request => (flags & 0x08 != 0, 0x08),
-        FrameKind::Reply => (flags & 0x0c == 0x04, 0x04),
-    };
-    assert_eq!((frame.large, frame.revision), (large, bytes[17]));
+    let [large, send_imm] = [(0x08, 0x04), (0x02, 0x01)].map(|(asks, agrees)| match kind {
+        FrameKind::Request => flags & asks,
+        FrameKind::Reply if flags & asks != 0 => 0,
+        FrameKind::Reply => flags & agrees,
+    });
+    assert_eq!((frame.large, frame.send_imm), (large != 0, send_imm != 0));
+    assert_eq!(frame.revision, bytes[17]);
     assert_eq!(u64::from(frame.pd_len), be(bytes, 18, 2));
     let mut out = [0; 600];
     assert_eq!(frame.emit(&mut out), Ok(20));
     assert_eq!(out[..16], bytes[..16]);
-    assert_eq!(out[16], flags & 0xf0 | if large { bit } else { 0 });
+    assert_eq!(out[16], flags & 0xf0 | large | send_imm);
     assert_eq!(out[17..20], bytes[17..20]);
     assert_eq!(frame.emit(&mut out[..19]), Err(Error::Buffer));
 
@@ -265,7 +335,7 @@ fn sizes(input: &mut Input<'_>) {
         }
     }
 
-    let header = [16, 20, 48, 72][input.below(4)];
+    let header = [16, 20, 48, 72, 28, 32][input.below(6)];
     let size = input.u16();
     let room = max_payload(header, size);
     let within = size.clamp(MIN_MULPDU, MAX_ULPDU);

@@ -5,8 +5,11 @@
 
 use super::{
     common::{
+        region,
         send,
-        Receiver, //
+        send_fpdu,
+        Receiver,
+        BASE, //
     },
     tcp::{
         Net,
@@ -37,7 +40,10 @@ use iwarp::{
         Timer, //
     },
     error::MpaError,
-    mem::stag::Stag,
+    mem::{
+        atomic::AtomicOp,
+        stag::Stag, //
+    },
     mpa::{
         rtr_message,
         Config,
@@ -53,6 +59,7 @@ use iwarp::{
     qp::fsm,
     rx::{
         Event as Received,
+        Expect,
         ReadExpect, //
     },
     tx::{
@@ -61,6 +68,7 @@ use iwarp::{
     },
     wire::{
         mpa::RtrSet,
+        rdmap::With,
         terminate::Terminate, //
     }, //
 };
@@ -147,6 +155,12 @@ pub struct End {
     /// Messages to send, and those that have come.
     pub plan: VecDeque<Vec<u8>>,
     pub got: Vec<Vec<u8>>,
+    /// Sends may bring Immediate Data.
+    send_imm: bool,
+    /// The length of a Send, which has come in Immediate Data.
+    announced: Option<[u8; 4]>,
+    /// Answers to FetchAdds that have come.
+    counted: u64,
 }
 
 impl End {
@@ -192,6 +206,9 @@ impl End {
             backlog: VecDeque::new(),
             plan: plan.iter().cloned().collect(),
             got: Vec::new(),
+            send_imm: false,
+            announced: None,
+            counted: 0,
         }
     }
 
@@ -550,15 +567,16 @@ impl End {
             self.backlog
                 .extend(send(&mut tx, rtr_message(kind), &[], 1442));
             if kind == RtrKind::Read {
-                rx.orq.push(ReadExpect {
+                rx.orq.push(Expect::Read(ReadExpect {
                     stag: Stag::RTR,
                     to: 0,
                     len: 0,
-                });
+                }));
             }
         }
         self.rtr_awaited = matches!(est.rtr, Rtr::Expect(_));
         self.held = est.hold_tx;
+        self.send_imm = est.net.send_imm;
         (self.tx, self.rx) = (Some(tx), Some(rx));
     }
 
@@ -576,6 +594,7 @@ impl End {
             self.queued = true;
         }
         let error = rx.error.take();
+        let mut answers = std::mem::take(&mut rx.answers).into_iter();
         for event in std::mem::take(&mut rx.events) {
             match (event, self.tx.as_mut()) {
                 (Received::ReadRequest { request, .. }, Some(tx)) => {
@@ -584,6 +603,25 @@ impl End {
                         to: request.sink_to,
                     };
                     self.backlog.extend(send(tx, response, &[], 1442));
+                }
+                (Received::AtomicRequest { .. }, Some(tx)) => {
+                    let response = Message::AtomicResponse(answers.next().unwrap());
+                    self.backlog.extend(send(tx, response, &[], 1442));
+                }
+                (Received::AtomicResponse { original }, _) => {
+                    assert_eq!(original, self.counted, "an addition is lost, or done twice");
+                    self.counted += 1;
+                }
+                (Received::Immediate { data, .. }, _) => {
+                    assert!(!self.send_imm);
+                    assert_eq!(self.announced.replace(data), None);
+                }
+                (Received::Send { len, with, .. }, _) => {
+                    let announced = match with {
+                        With::Immediate(data) if self.send_imm => Some(data),
+                        _ => self.announced.take(),
+                    };
+                    assert_eq!(announced, Some(len.to_be_bytes()));
                 }
                 (Received::Terminate(_), _) => {
                     self.fail(fsm::Event::PeerTerminate, None, Teardown::Terminate);
@@ -601,7 +639,7 @@ impl End {
             self.queued = true;
         }
         let may_send = self.stage == Stage::Stream && !self.stopped && !self.held;
-        let (true, Some(tx)) = (may_send, self.tx.as_mut()) else {
+        let (true, Some(tx), Some(rx)) = (may_send, self.tx.as_mut(), self.rx.as_mut()) else {
             return;
         };
         loop {
@@ -616,10 +654,23 @@ impl End {
             let Some(message) = self.plan.pop_front() else {
                 return;
             };
-            let kind = Message::Send {
-                se: false,
-                inv: None,
+            // The peer counts the messages in its memory, and hears how long each is.
+            let count = Message::AtomicRequest {
+                stag: region(0).stag,
+                to: BASE,
+                op: AtomicOp::FetchAdd { add: 1, mask: 0 },
             };
+            let mut request = tx.begin(count, 0);
+            rx.orq.extend(request.msn().map(Expect::Atomic));
+            self.backlog.extend(send_fpdu(tx, &mut request, &[], 1442));
+            let data = (message.len() as u32).to_be_bytes();
+            let mut with = With::Immediate(data);
+            if !self.send_imm {
+                let alone = Message::Immediate { se: false, data };
+                self.backlog.extend(send(tx, alone, &[], 1442));
+                with = With::Nothing;
+            }
+            let kind = Message::Send { se: false, with };
             self.backlog.extend(send(tx, kind, &message, 128));
         }
     }

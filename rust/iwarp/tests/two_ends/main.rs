@@ -83,6 +83,7 @@ const CONFIG: Config = Config {
     revision: Revision::Two,
     crc: true,
     large_fpdus: false,
+    send_imm: false,
     ird: 4,
     ord: 4,
     max_ird: 8,
@@ -825,6 +826,8 @@ fn random() {
         script.seed = Some(seed);
         script.configs[1].crc = rng.below(2) == 0;
         script.configs[0].crc = rng.below(2) == 0;
+        script.configs[0].send_imm = rng.below(4) != 0;
+        script.configs[1].send_imm = rng.below(4) != 0;
         for messages in &mut script.messages {
             *messages = (0..rng.below(6))
                 .map(|_| {
