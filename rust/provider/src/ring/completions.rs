@@ -12,7 +12,8 @@ use crate::sys::{
         wqe, //
     },
     Errno,
-    Offer, //
+    Offer,
+    With, //
 };
 use core::sync::atomic::{
     fence,
@@ -42,8 +43,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: u32,
     /// The number of the queue pair.
     pub(crate) qp_num: u32,
-    /// The key that the peer has invalidated.
-    pub(crate) invalidated: Option<u32>,
+    /// What came with the message.
+    pub(crate) with: With,
 }
 
 /// A completion queue. Its user has the index of the next entry, which wraps.
@@ -57,20 +58,28 @@ impl Completions {
 
     /// Takes entry `get`, if there is one.
     pub(crate) fn take(&self, get: u32) -> Option<Entry> {
-        let [id, head, key, qp_num] = self.0.element(get)?;
+        let [id, head, extra, qp_num] = self.0.element(get)?;
         let seen = head.load(Acquire);
         if seen & VALID == 0 {
             return None;
         }
         let [flags, op, status @ .., b0, b1, b2, b3] = seen.to_le_bytes();
-        let is_invalidated = u16::from(flags) & wqe::REM_INVAL != 0;
+        let flags = u16::from(flags);
+        let extra = low(extra.load(Relaxed));
+        let with = if flags & wqe::WITH_IMM != 0 {
+            With::Immediate(extra)
+        } else if flags & wqe::REM_INVAL != 0 {
+            With::Invalidate(extra)
+        } else {
+            With::Nothing
+        };
         let entry = Entry {
             id: id.load(Relaxed),
             op,
             status: u16::from_le_bytes(status),
             bytes: u32::from_le_bytes([b0, b1, b2, b3]),
             qp_num: low(qp_num.load(Relaxed)),
-            invalidated: is_invalidated.then(|| low(key.load(Relaxed))),
+            with,
         };
         // The driver may write the next entry here.
         head.store(0, Release);

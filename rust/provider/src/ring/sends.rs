@@ -37,8 +37,8 @@ const WORDS: usize = 3 + MAX_SGE * SGE_WORDS;
 pub(crate) enum Payload<'a> {
     /// Registered memory: [`MAX_SGE`] elements at most.
     List(&'a [Sge]),
-    /// These bytes: [`MAX_INLINE`] at most.
-    Inline(&'a [u8]),
+    /// These bytes: [`MAX_INLINE`] at most. Behind them immediate data, or 0.
+    Inline(&'a [u8], u32),
 }
 
 /// An element of a send queue, before it is laid out in words.
@@ -62,7 +62,7 @@ impl Wqe<'_> {
     fn head(&self) -> Result<u64, Errno> {
         let (num, flags) = match self.payload {
             Payload::List(list) if list.len() <= MAX_SGE => (list.len(), 0),
-            Payload::Inline(bytes) if bytes.len() <= MAX_INLINE => (1, wqe::INLINE),
+            Payload::Inline(bytes, _) if bytes.len() <= MAX_INLINE => (1, wqe::INLINE),
             _ => return Err(Errno::EINVAL),
         };
         let num = u64::try_from(num).map_err(|_| Errno::EINVAL)?;
@@ -112,7 +112,7 @@ impl Sends {
         remote.store(wr.remote.0, Relaxed);
         match wr.payload {
             Payload::List(sges) => store_list(list, sges),
-            Payload::Inline(bytes) => store_inline(list, bytes),
+            Payload::Inline(bytes, immediate) => store_inline(list, bytes, immediate),
         }
         head.store(new, Relaxed);
         self.filled = self.filled.saturating_add(1);
@@ -175,12 +175,13 @@ impl Sends {
     }
 }
 
-/// Stores payload behind the first element of the list, which has its length.
-fn store_inline(words: &[AtomicU64], bytes: &[u8]) {
+/// Stores payload behind the first element of the list, which has its length and immediate data.
+fn store_inline(words: &[AtomicU64], bytes: &[u8], immediate: u32) {
     let [_, length, rest @ ..] = words else {
         return;
     };
-    length.store(bytes.len().try_into().unwrap_or(0), Relaxed);
+    let len = u32::try_from(bytes.len()).unwrap_or(0);
+    length.store(u64::from(len) | (u64::from(immediate) << 32), Relaxed);
     for (to, from) in rest.iter().zip(bytes.chunks(size_of::<u64>())) {
         let mut word = [0; size_of::<u64>()];
         for (to, from) in word.iter_mut().zip(from) {

@@ -3,10 +3,13 @@
 //! The test is the driver: it maps the same memory.
 
 use super::*;
-use crate::sys::abi::{
-    notify,
-    op,
-    MAX_SGE, //
+use crate::sys::{
+    abi::{
+        notify,
+        op,
+        MAX_SGE, //
+    },
+    With, //
 };
 use std::fs::File;
 
@@ -117,12 +120,12 @@ fn a_send_is_laid_out_as_the_driver_reads_it() {
         ]
     );
     let bytes: Vec<u8> = (1..=11).collect();
-    post(&mut sends, &send(43, Payload::Inline(&bytes))).unwrap();
+    post(&mut sends, &send(43, Payload::Inline(&bytes, 0x0102_0304))).unwrap();
     assert_eq!(words(&driver, SQE, 2), [43, 0xaabb_ccdd_0001_0007]);
-    // The length is in the first element of the list, the payload behind it.
+    // Length and immediate data are in the first element of the list, the payload behind it.
     assert_eq!(
         words(&driver, SQE + 4, 3),
-        [11, 0x0807_0605_0403_0201, 0x000b_0a09]
+        [0x0102_0304_0000_000b, 0x0807_0605_0403_0201, 0x000b_0a09]
     );
 }
 
@@ -131,12 +134,12 @@ fn a_send_that_is_too_large_changes_nothing() {
     let (file, driver) = memory(SQE * 2);
     let mut sends = Sends::map(&Offer::of(&file, 0, 2)).unwrap();
     let list = [LIST[0]; MAX_SGE + 1];
-    for payload in [Payload::List(&list), Payload::Inline(&[0; 81])] {
+    for payload in [Payload::List(&list), Payload::Inline(&[0; 81], 0)] {
         assert_eq!(sends.push(&send(1, payload)), Err(Errno::EINVAL));
     }
     assert_eq!(words(&driver, 0, 14), [0; 14]);
     post(&mut sends, &send(1, Payload::List(&list[1..]))).unwrap();
-    post(&mut sends, &send(2, Payload::Inline(&[1; 80]))).unwrap();
+    post(&mut sends, &send(2, Payload::Inline(&[1; 80], 0))).unwrap();
     assert_eq!(driver[SQE * 2 - 1].load(Relaxed), 0x0101_0101_0101_0101);
 }
 
@@ -270,21 +273,19 @@ fn an_entry_is_read_as_the_driver_wrote_it() {
         status: 3,
         bytes: 0x1000,
         qp_num: 9,
-        invalidated: None,
+        with: With::Nothing,
     };
     // The queue has two elements.
     assert_eq!(entries.take(2), Some(plain));
     assert_eq!(entries.take(2), None);
     assert_eq!(driver[1].load(Relaxed), FREE);
-    driver[1].store(0x0000_1000_0003_0821, Relaxed);
-    let invalidated = Some(0x77);
-    assert_eq!(
-        entries.take(0),
-        Some(Entry {
-            invalidated,
-            ..plain
-        })
-    );
+    for (flags, with) in [
+        (0x21, With::Invalidate(0x77)),
+        (0x81, With::Immediate(0x77)),
+    ] {
+        driver[1].store(0x0000_1000_0003_0800 | flags, Relaxed);
+        assert_eq!(entries.take(0), Some(Entry { with, ..plain }));
+    }
 }
 
 #[test]

@@ -22,6 +22,11 @@ pub(crate) mod op {
     pub(crate) const RECEIVE: u8 = b::siw_opcode_SIW_OP_RECEIVE as u8;
     pub(crate) const INVAL_STAG: u8 = b::siw_opcode_SIW_OP_INVAL_STAG as u8;
     pub(crate) const BIND_MW: u8 = b::SIW_OP_BIND_MW as u8;
+    pub(crate) const SEND_WITH_IMM: u8 = b::siw_opcode_SIW_OP_SEND_WITH_IMM as u8;
+    pub(crate) const WRITE_WITH_IMM: u8 = b::SIW_OP_WRITE_WITH_IMM as u8;
+    pub(crate) const RECV_RDMA_IMM: u8 = b::SIW_OP_RECV_RDMA_IMM as u8;
+    pub(crate) const FETCH_AND_ADD: u8 = b::siw_opcode_SIW_OP_FETCH_AND_ADD as u8;
+    pub(crate) const COMP_AND_SWAP: u8 = b::siw_opcode_SIW_OP_COMP_AND_SWAP as u8;
 }
 
 /// `enum siw_feature`: what library and driver agree on.
@@ -29,6 +34,7 @@ pub(crate) mod feature {
     use super::b;
 
     pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
+    pub(crate) const RFC7306: u32 = b::siw_feature_SIW_FEATURE_RFC7306;
 }
 
 /// `enum siw_wqe_flags`: flags of elements.
@@ -41,6 +47,7 @@ pub(crate) mod wqe {
     pub(crate) const SOLICITED: u16 = b::siw_wqe_flags_SIW_WQE_SOLICITED as u16;
     pub(crate) const READ_FENCE: u16 = b::siw_wqe_flags_SIW_WQE_READ_FENCE as u16;
     pub(crate) const REM_INVAL: u16 = b::siw_wqe_flags_SIW_WQE_REM_INVAL as u16;
+    pub(crate) const WITH_IMM: u16 = b::SIW_WQE_WITH_IMM as u16;
 }
 
 /// `enum siw_notify_flags`: the completions that raise an event.
@@ -65,6 +72,8 @@ pub(crate) mod status {
     pub(crate) const REM_ACCESS_ERR: u16 = b::siw_wc_status_SIW_WC_REM_ACCESS_ERR as u16;
     pub(crate) const REM_INV_REQ_ERR: u16 = b::siw_wc_status_SIW_WC_REM_INV_REQ_ERR as u16;
     pub(crate) const MW_BIND_ERR: u16 = b::SIW_WC_MW_BIND_ERR as u16;
+    pub(crate) const REM_OP_ERR: u16 = b::SIW_WC_REM_OP_ERR as u16;
+    pub(crate) const RETRY_EXC_ERR: u16 = b::SIW_WC_RETRY_EXC_ERR as u16;
 }
 
 /// The same numbers as programs know them: `enum ibv_wc_status`.
@@ -79,6 +88,8 @@ pub(crate) mod wc_status {
         ibv_wc_status_IBV_WC_MW_BIND_ERR as MW_BIND_ERR,
         ibv_wc_status_IBV_WC_REM_ACCESS_ERR as REM_ACCESS_ERR,
         ibv_wc_status_IBV_WC_REM_INV_REQ_ERR as REM_INV_REQ_ERR,
+        ibv_wc_status_IBV_WC_REM_OP_ERR as REM_OP_ERR,
+        ibv_wc_status_IBV_WC_RETRY_EXC_ERR as RETRY_EXC_ERR,
         ibv_wc_status_IBV_WC_SUCCESS as SUCCESS,
         ibv_wc_status_IBV_WC_WR_FLUSH_ERR as WR_FLUSH_ERR, //
     };
@@ -88,10 +99,13 @@ pub(crate) mod wc_status {
 pub(crate) mod wc_opcode {
     pub(crate) use super::b::{
         ibv_wc_opcode_IBV_WC_BIND_MW as BIND_MW,
+        ibv_wc_opcode_IBV_WC_COMP_SWAP as COMP_SWAP,
+        ibv_wc_opcode_IBV_WC_FETCH_ADD as FETCH_ADD,
         ibv_wc_opcode_IBV_WC_LOCAL_INV as LOCAL_INV,
         ibv_wc_opcode_IBV_WC_RDMA_READ as RDMA_READ,
         ibv_wc_opcode_IBV_WC_RDMA_WRITE as RDMA_WRITE,
         ibv_wc_opcode_IBV_WC_RECV as RECV,
+        ibv_wc_opcode_IBV_WC_RECV_RDMA_WITH_IMM as RECV_RDMA_WITH_IMM,
         ibv_wc_opcode_IBV_WC_SEND as SEND, //
     };
 }
@@ -99,11 +113,15 @@ pub(crate) mod wc_opcode {
 /// `enum ibv_wr_opcode`: operations of send work requests.
 pub(crate) mod wr_opcode {
     pub(crate) use super::b::{
+        ibv_wr_opcode_IBV_WR_ATOMIC_CMP_AND_SWP as ATOMIC_CMP_AND_SWP,
+        ibv_wr_opcode_IBV_WR_ATOMIC_FETCH_AND_ADD as ATOMIC_FETCH_AND_ADD,
         ibv_wr_opcode_IBV_WR_BIND_MW as BIND_MW,
         ibv_wr_opcode_IBV_WR_LOCAL_INV as LOCAL_INV,
         ibv_wr_opcode_IBV_WR_RDMA_READ as RDMA_READ,
         ibv_wr_opcode_IBV_WR_RDMA_WRITE as RDMA_WRITE,
+        ibv_wr_opcode_IBV_WR_RDMA_WRITE_WITH_IMM as RDMA_WRITE_WITH_IMM,
         ibv_wr_opcode_IBV_WR_SEND as SEND,
+        ibv_wr_opcode_IBV_WR_SEND_WITH_IMM as SEND_WITH_IMM,
         ibv_wr_opcode_IBV_WR_SEND_WITH_INV as SEND_WITH_INV, //
     };
 }
@@ -132,6 +150,14 @@ pub(crate) mod send_ops {
     pub(crate) const LOCAL_INV: u64 =
         b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_LOCAL_INV as u64;
     pub(crate) const BIND_MW: u64 = b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_BIND_MW as u64;
+    pub(crate) const SEND_WITH_IMM: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+    pub(crate) const RDMA_WRITE_WITH_IMM: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+    pub(crate) const ATOMIC_CMP_AND_SWP: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64;
+    pub(crate) const ATOMIC_FETCH_AND_ADD: u64 =
+        b::ibv_qp_create_send_ops_flags_IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
 }
 
 // The queues take elements as 64-bit words: what they are made of.

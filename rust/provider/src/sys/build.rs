@@ -146,6 +146,10 @@ pub(super) fn fill<V: Provider>(qp: &mut VerbsQp) {
     qp.wr_send_inv = Some(wr_send_inv::<V>);
     qp.wr_rdma_write = Some(wr_rdma_write::<V>);
     qp.wr_rdma_read = Some(wr_rdma_read::<V>);
+    qp.wr_send_imm = Some(wr_send_imm::<V>);
+    qp.wr_rdma_write_imm = Some(wr_rdma_write_imm::<V>);
+    qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp::<V>);
+    qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add::<V>);
     qp.wr_local_inv = Some(wr_local_inv::<V>);
     qp.wr_bind_mw = Some(wr_bind_mw::<V>);
     qp.wr_set_sge = Some(wr_set_sge::<V>);
@@ -280,7 +284,18 @@ macro_rules! operations {
 operations! {
     wr_send(), SEND, |_| {}
     wr_send_inv(rkey: u32), SEND_WITH_INV, |wr| { wr.__bindgen_anon_1.invalidate_rkey = rkey }
+    wr_send_imm(data: u32), SEND_WITH_IMM, |wr| { wr.__bindgen_anon_1.imm_data = data }
     wr_rdma_write(rkey: u32, addr: u64), RDMA_WRITE, |wr| { remote(wr, rkey, addr) }
+    wr_rdma_write_imm(rkey: u32, addr: u64, data: u32), RDMA_WRITE_WITH_IMM, |wr| {
+        remote(wr, rkey, addr);
+        wr.__bindgen_anon_1.imm_data = data;
+    }
+    wr_atomic_cmp_swp(rkey: u32, addr: u64, compare: u64, swap: u64), ATOMIC_CMP_AND_SWP, |wr| {
+        target(wr, rkey, addr, [compare, swap])
+    }
+    wr_atomic_fetch_add(rkey: u32, addr: u64, add: u64), ATOMIC_FETCH_AND_ADD, |wr| {
+        target(wr, rkey, addr, [add, 0])
+    }
     wr_rdma_read(rkey: u32, addr: u64), RDMA_READ, |wr| { remote(wr, rkey, addr) }
     wr_local_inv(rkey: u32), LOCAL_INV, |wr| { wr.__bindgen_anon_1.invalidate_rkey = rkey }
 }
@@ -289,6 +304,14 @@ operations! {
 fn remote(wr: &mut ibv_send_wr, rkey: u32, addr: u64) {
     wr.wr.rdma.rkey = rkey;
     wr.wr.rdma.remote_addr = addr;
+}
+
+/// Stores the target of an atomic operation, and its operands.
+fn target(wr: &mut ibv_send_wr, rkey: u32, addr: u64, [compare_add, swap]: [u64; 2]) {
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.remote_addr = addr;
+    wr.wr.atomic.compare_add = compare_add;
+    wr.wr.atomic.swap = swap;
 }
 
 /// `wr_bind_mw`.

@@ -10,6 +10,7 @@ use super::{
         ib_uverbs_get_context,
         ib_uverbs_get_context_resp,
         ib_uverbs_query_port,
+        ibv_atomic_cap_IBV_ATOMIC_GLOB as ATOMIC_GLOB,
         ibv_context,
         ibv_device,
         ibv_device_attr_ex,
@@ -354,6 +355,13 @@ pub(super) unsafe extern "C" fn query_device_ex(
         let text: *mut [u8; 64] = attr.cast();
         // SAFETY: The call above fails if there is no room for the original attributes.
         unsafe { text.write(firmware(resp.core.base.fw_ver)) };
+        // The driver does not know, when it says what the device can do, whether it is asked by a
+        // library that can ask for it.
+        // SAFETY: The context is part of what `alloc_context` has made.
+        if unsafe { (*outer(context)).features } & feature::RFC7306 != 0 {
+            // SAFETY: There is room for the original attributes, or the call above fails.
+            unsafe { (*attr).orig_attr.atomic_cap = ATOMIC_GLOB };
+        }
     }
     number(result)
 }

@@ -50,7 +50,8 @@ pub(crate) use self::{
     },
     wc::{
         Wc,
-        Wcs, //
+        Wcs,
+        With, //
     },
     wr::{
         RecvWrs,

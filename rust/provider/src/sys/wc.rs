@@ -5,6 +5,7 @@
 use super::bindings::{
     ibv_wc,
     ibv_wc__bindgen_ty_1,
+    ibv_wc_flags_IBV_WC_WITH_IMM as WITH_IMM,
     ibv_wc_flags_IBV_WC_WITH_INV as WITH_INV, //
 };
 use core::{
@@ -28,19 +29,37 @@ pub(crate) struct Wc {
     pub(crate) bytes: u32,
     /// The number of the queue pair.
     pub(crate) qp_num: u32,
+    /// What came with the message.
+    pub(crate) with: With,
+}
+
+/// What comes with a message, apart from its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum With {
+    /// Nothing.
+    Nothing,
     /// The key that the peer has invalidated.
-    pub(crate) invalidated: Option<u32>,
+    Invalidate(u32),
+    /// Immediate data, in the byte order in which the peer's program gave it.
+    Immediate(u32),
 }
 
 impl Wc {
     /// `enum ibv_wc_flags`.
     pub(super) fn flags(&self) -> c_uint {
-        self.invalidated.map_or(0, |_| WITH_INV as c_uint)
+        match self.with {
+            With::Nothing => 0,
+            With::Invalidate(_) => WITH_INV as c_uint,
+            With::Immediate(_) => WITH_IMM as c_uint,
+        }
     }
 
-    /// What the flags say is there: the key.
+    /// What the flags say is there.
     pub(super) fn extra(&self) -> u32 {
-        self.invalidated.unwrap_or(0)
+        match self.with {
+            With::Nothing => 0,
+            With::Invalidate(extra) | With::Immediate(extra) => extra,
+        }
     }
 }
 

@@ -199,6 +199,26 @@ impl<'a> SendWr<'a> {
         unsafe { self.0.__bindgen_anon_1.invalidate_rkey }
     }
 
+    /// The immediate data, in the byte order in which the program gave it.
+    pub(crate) fn immediate(&self) -> u32 {
+        // SAFETY: Any bytes are valid for this number. A program sets it for these operations.
+        unsafe { self.0.__bindgen_anon_1.imm_data }
+    }
+
+    /// The target of an atomic operation at the peer, as an address and a key.
+    pub(crate) fn target(&self) -> (u64, u32) {
+        // SAFETY: Any bytes are valid for these numbers. A program sets them for these operations.
+        let atomic = unsafe { self.0.wr.atomic };
+        (atomic.remote_addr, atomic.rkey)
+    }
+
+    /// The operands of an atomic operation: what to add or to compare with, and the new value.
+    pub(crate) fn operands(&self) -> [u64; 2] {
+        // SAFETY: Any bytes are valid for these numbers. A program sets them for these operations.
+        let atomic = unsafe { self.0.wr.atomic };
+        [atomic.compare_add, atomic.swap]
+    }
+
     /// What a bind asks for. `EINVAL` if it names no window, or no region but some of its memory.
     pub(crate) fn bind(&self) -> Result<Bind, Errno> {
         // SAFETY: Any bytes are valid for these numbers and addresses. A program sets them for this

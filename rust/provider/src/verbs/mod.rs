@@ -84,6 +84,8 @@ pub(crate) struct Qp {
     sig_all: bool,
     /// The driver has windows.
     windows: bool,
+    /// The driver has the extensions of RFC 7306.
+    rfc7306: bool,
     /// `None` if the queue pair uses a shared one, or cannot receive.
     recvs: Option<RecvQueue>,
 }
@@ -101,7 +103,7 @@ impl Provider for Siw {
     type Polling = u32;
     type Batch = Sends;
 
-    const WANT: u32 = feature::WINDOWS;
+    const WANT: u32 = feature::WINDOWS | feature::RFC7306;
 
     fn create_cq(queue: &Offer) -> Result<Cq, Errno> {
         Ok(Cq {
@@ -149,6 +151,7 @@ impl Provider for Siw {
             max_sge: new.max_send_sge,
             sig_all: new.sig_all,
             windows: new.features & feature::WINDOWS != 0,
+            rfc7306: new.features & feature::RFC7306 != 0,
             recvs,
         })
     }
@@ -162,11 +165,21 @@ impl Provider for Siw {
             0 => 0,
             _ => send_ops::LOCAL_INV | send_ops::BIND_MW,
         };
+        let rfc7306 = match features & feature::RFC7306 {
+            0 => 0,
+            _ => {
+                send_ops::SEND_WITH_IMM
+                    | send_ops::RDMA_WRITE_WITH_IMM
+                    | send_ops::ATOMIC_CMP_AND_SWP
+                    | send_ops::ATOMIC_FETCH_AND_ADD
+            }
+        };
         send_ops::SEND
             | send_ops::SEND_WITH_INV
             | send_ops::RDMA_WRITE
             | send_ops::RDMA_READ
             | windows
+            | rfc7306
     }
 
     fn start_batch(qp: &Qp) -> Sends {

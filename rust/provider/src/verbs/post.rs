@@ -20,7 +20,8 @@ use crate::{
             send_flags,
             wqe,
             wr_opcode,
-            MAX_INLINE, //
+            MAX_INLINE,
+            MAX_SGE, //
         },
         Errno,
         Offer,
@@ -41,6 +42,15 @@ fn limited(list: &[Sge], max: u32) -> Result<&[Sge], Errno> {
         Ok(len) if len <= max => Ok(list),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// A list with one more element behind it. `EINVAL` if there is no room for that.
+fn append<'a>(list: &[Sge], last: Sge, room: &'a mut [Sge; MAX_SGE]) -> Result<&'a [Sge], Errno> {
+    let (head, tail) = room.split_at_mut_checked(list.len()).ok_or(Errno::EINVAL)?;
+    head.copy_from_slice(list);
+    *tail.first_mut().ok_or(Errno::EINVAL)? = last;
+    let len = list.len().saturating_add(1);
+    Ok(room.get(..len).unwrap_or_default())
 }
 
 impl Qp {
@@ -92,6 +102,14 @@ impl Qp {
             wr_opcode::LOCAL_INV if self.windows => {
                 return self.push_local(queue, wr, op::INVAL_STAG, (0, wr.invalidate_rkey()), &[]);
             }
+            wr_opcode::ATOMIC_FETCH_AND_ADD if self.rfc7306 => {
+                return self.push_atomic(queue, wr, op::FETCH_AND_ADD, 1);
+            }
+            wr_opcode::ATOMIC_CMP_AND_SWP if self.rfc7306 => {
+                return self.push_atomic(queue, wr, op::COMP_AND_SWAP, 2);
+            }
+            wr_opcode::SEND_WITH_IMM if self.rfc7306 => (op::SEND_WITH_IMM, (0, 0)),
+            wr_opcode::RDMA_WRITE_WITH_IMM if self.rfc7306 => (op::WRITE_WITH_IMM, wr.remote()),
             wr_opcode::SEND => (op::SEND, (0, 0)),
             wr_opcode::SEND_WITH_INV => (op::SEND_REMOTE_INV, (0, wr.invalidate_rkey())),
             wr_opcode::RDMA_WRITE => (op::WRITE, wr.remote()),
@@ -102,16 +120,30 @@ impl Qp {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
+        let immediate =
+            matches!(op, op::SEND_WITH_IMM | op::WRITE_WITH_IMM).then(|| wr.immediate());
         let mut bytes;
+        let mut longer;
         let payload = if flags & send_flags::INLINE == 0 {
-            Payload::List(limited(wr.sges()?, self.max_sge)?)
+            let list = limited(wr.sges()?, self.max_sge)?;
+            match immediate {
+                Some(lkey) => {
+                    let last = Sge {
+                        lkey,
+                        ..Default::default()
+                    };
+                    longer = [Sge::default(); MAX_SGE];
+                    Payload::List(append(list, last, &mut longer)?)
+                }
+                None => Payload::List(list),
+            }
         } else if op == op::READ {
             return Err(Errno::EINVAL);
         } else {
             // Any number of elements, as long as they fit.
             bytes = [0; MAX_INLINE];
             let len = wr.copy_inline(&mut bytes)?;
-            Payload::Inline(bytes.get(..len).unwrap_or_default())
+            Payload::Inline(bytes.get(..len).unwrap_or_default(), immediate.unwrap_or(0))
         };
         queue.push(&Wqe {
             id: wr.id(),
@@ -137,7 +169,28 @@ impl Qp {
         self.push_local(queue, wr, op::BIND_MW, remote, &[part])
     }
 
-    /// Pushes a work request that sends nothing.
+    /// Pushes an atomic operation, whose operands are behind the buffer for the old value.
+    fn push_atomic(
+        &self,
+        queue: &mut Sends,
+        wr: &SendWr<'_>,
+        op: u8,
+        operands: usize,
+    ) -> Result<(), Errno> {
+        let [sink] = wr.sges()? else {
+            return Err(Errno::EINVAL);
+        };
+        let operand = |addr| Sge {
+            addr,
+            ..Default::default()
+        };
+        let [first, second] = wr.operands().map(operand);
+        let list = [*sink, first, second];
+        let list = list.get(..operands.saturating_add(1)).unwrap_or_default();
+        self.push_local(queue, wr, op, wr.target(), list)
+    }
+
+    /// Pushes a work request without payload.
     fn push_local(
         &self,
         queue: &mut Sends,

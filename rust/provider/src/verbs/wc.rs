@@ -25,15 +25,18 @@ pub(super) fn completion(entry: &Entry) -> Wc {
         opcode: opcode.unwrap_or(wc_opcode::SEND),
         bytes: entry.bytes,
         qp_num: entry.qp_num,
-        invalidated: entry.invalidated,
+        with: entry.with,
     }
 }
 
 fn opcode(op: u8) -> Option<u32> {
     match op {
-        op::WRITE => Some(wc_opcode::RDMA_WRITE),
+        op::WRITE | op::WRITE_WITH_IMM => Some(wc_opcode::RDMA_WRITE),
         op::READ | op::READ_LOCAL_INV => Some(wc_opcode::RDMA_READ),
-        op::SEND | op::SEND_REMOTE_INV => Some(wc_opcode::SEND),
+        op::SEND | op::SEND_REMOTE_INV | op::SEND_WITH_IMM => Some(wc_opcode::SEND),
+        op::RECV_RDMA_IMM => Some(wc_opcode::RECV_RDMA_WITH_IMM),
+        op::FETCH_AND_ADD => Some(wc_opcode::FETCH_ADD),
+        op::COMP_AND_SWAP => Some(wc_opcode::COMP_SWAP),
         op::RECEIVE => Some(wc_opcode::RECV),
         op::BIND_MW => Some(wc_opcode::BIND_MW),
         op::INVAL_STAG => Some(wc_opcode::LOCAL_INV),
@@ -53,6 +56,8 @@ fn verbs_status(code: u16) -> u32 {
         status::REM_ACCESS_ERR => wc_status::REM_ACCESS_ERR,
         status::REM_INV_REQ_ERR => wc_status::REM_INV_REQ_ERR,
         status::MW_BIND_ERR => wc_status::MW_BIND_ERR,
+        status::REM_OP_ERR => wc_status::REM_OP_ERR,
+        status::RETRY_EXC_ERR => wc_status::RETRY_EXC_ERR,
         _ => wc_status::GENERAL_ERR,
     }
 }
