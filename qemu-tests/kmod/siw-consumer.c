@@ -98,6 +98,8 @@ struct request {
 	enum ib_wc_opcode opcode;
 	struct ib_qp *qp;
 	u32 len;
+	__be32 imm;
+	int flags;
 	/* The place among all completions. */
 	int place;
 	/* Called in the completion handler. */
@@ -115,6 +117,8 @@ static void request_done(struct ib_cq *cq, struct ib_wc *wc)
 	r->opcode = wc->opcode;
 	r->qp = wc->qp;
 	r->len = wc->byte_len;
+	r->imm = wc->ex.imm_data;
+	r->flags = wc->wc_flags;
 	r->place = atomic_inc_return(&places);
 	if (r->hook)
 		r->hook(r);
@@ -194,6 +198,7 @@ struct work {
 	union {
 		struct ib_send_wr wr;
 		struct ib_rdma_wr rdma;
+		struct ib_atomic_wr atomic;
 		struct ib_reg_wr reg;
 	};
 	struct ib_sge sge;
@@ -227,6 +232,18 @@ static struct work *transfer(struct work *w, struct request *r, struct end *e,
 	return w;
 }
 
+static struct work *atomic(struct work *w, struct request *r, struct end *e,
+			   enum ib_wr_opcode op, u64 to, u32 rkey, u64 operand,
+			   u64 swap)
+{
+	transfer(w, r, e, op, sizeof(u64), 0, 0);
+	w->atomic.remote_addr = to;
+	w->atomic.rkey = rkey;
+	w->atomic.compare_add = operand;
+	w->atomic.swap = swap;
+	return w;
+}
+
 static struct work *reg_mr(struct work *w, struct request *r, struct end *e,
 			   int flags)
 {
@@ -234,7 +251,7 @@ static struct work *reg_mr(struct work *w, struct request *r, struct end *e,
 	w->reg.mr = e->mr;
 	w->reg.key = e->mr->rkey;
 	w->reg.access = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
-			IB_ACCESS_REMOTE_READ;
+			IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC;
 	return w;
 }
 
@@ -504,6 +521,100 @@ static int check_irqs(void)
 	}
 	expect(state_of(client.qp) == IB_QPS_RTS);
 	expect(state_of(server.qp) == IB_QPS_RTS);
+	return 0;
+}
+
+/* A Write with immediate data takes a receive of the peer, and tells it the length of the Write. */
+static int check_write_imm(void)
+{
+	struct request w, r;
+	struct work ww;
+	u32 len;
+
+	must(connect_both());
+	must(register_now(&server));
+	for (len = 0; len <= SIZE; len += SIZE / 2) {
+		memset(client.buf, 0x5a, SIZE);
+		memset(server.buf, 0, SIZE);
+		must(post_recv(&server, &r, 0, 0));
+		transfer(&ww, &w, &client, IB_WR_RDMA_WRITE_WITH_IMM, len,
+			 server.mr->iova, server.mr->rkey);
+		ww.wr.ex.imm_data = cpu_to_be32(0x12345678 + len);
+		must(post(&client, &ww));
+		must(succeeded(&w, &client, IB_WC_RDMA_WRITE));
+		must(succeeded(&r, &server, IB_WC_RECV_RDMA_WITH_IMM));
+		expect(r.len == len);
+		expect(r.flags & IB_WC_WITH_IMM);
+		expect(r.imm == cpu_to_be32(0x12345678 + len));
+		expect(!memchr_inv(server.buf, 0x5a, len));
+		expect(!memchr_inv(server.buf + len, 0, SIZE - len));
+	}
+	return 0;
+}
+
+/* Over rdma_cm the two ends agree on a Send with immediate data only if large_fpdus is set. */
+static int check_send_imm(void)
+{
+	struct request s;
+	struct work w;
+
+	must(connect_both());
+	transfer(&w, &s, &client, IB_WR_SEND_WITH_IMM, 64, 0, 0);
+	must(post(&client, &w));
+	must(completed(&s, IB_WC_LOC_QP_OP_ERR));
+	expect(fails(client.qp));
+	return 0;
+}
+
+static int check_send_imm_agreed(void)
+{
+	struct request s, r;
+	struct work w;
+
+	must(connect_both());
+	must(post_recv(&server, &r, 0, SIZE));
+	transfer(&w, &s, &client, IB_WR_SEND_WITH_IMM, SIZE, 0, 0);
+	w.wr.ex.imm_data = cpu_to_be32(7);
+	must(post(&client, &w));
+	must(succeeded(&s, &client, IB_WC_SEND));
+	must(succeeded(&r, &server, IB_WC_RECV));
+	expect(r.len == SIZE && r.flags & IB_WC_WITH_IMM);
+	expect(r.imm == cpu_to_be32(7));
+	return 0;
+}
+
+static int check_atomic(void)
+{
+	struct request r;
+	u64 *target, *sink;
+	struct work w;
+	u64 i;
+
+	must(connect_both());
+	target = (u64 *)server.buf;
+	sink = (u64 *)client.buf;
+	must(register_now(&server));
+	memset(server.buf, 0, SIZE);
+	for (i = 0; i < 100; i++) {
+		must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_FETCH_AND_ADD,
+					  server.mr->iova, server.mr->rkey, 3, 0)));
+		must(succeeded(&r, &client, IB_WC_FETCH_ADD));
+		expect(*sink == 3 * i && *target == 3 * (i + 1));
+	}
+	must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_CMP_AND_SWP,
+				  server.mr->iova, server.mr->rkey, 1, 2)));
+	must(succeeded(&r, &client, IB_WC_COMP_SWAP));
+	expect(*sink == 300 && *target == 300);
+	must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_CMP_AND_SWP,
+				  server.mr->iova, server.mr->rkey, 300, 2)));
+	must(succeeded(&r, &client, IB_WC_COMP_SWAP));
+	expect(*sink == 300 && *target == 2);
+	expect(!memchr_inv(server.buf + 8, 0, SIZE - 8));
+	/* Not aligned. */
+	must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_FETCH_AND_ADD,
+				  server.mr->iova + 4, server.mr->rkey, 1, 0)));
+	must(completed(&r, IB_WC_REM_OP_ERR));
+	expect(*target == 2 && !memchr_inv(server.buf + 8, 0, SIZE - 8));
 	return 0;
 }
 
@@ -987,6 +1098,10 @@ static const struct {
 	int (*run)(void);
 } checks[] = {
 	{ "irqs", check_irqs },
+	{ "write-imm", check_write_imm },
+	{ "send-imm", check_send_imm },
+	{ "send-imm-agreed", check_send_imm_agreed },
+	{ "atomic", check_atomic },
 	{ "flush", check_flush },
 	{ "fence", check_fence },
 	{ "reg-index", check_reg_index },

@@ -406,13 +406,17 @@ class Id:
         check(self._post_recv(self.srq or cast(self.qp, ctypes.c_void_p), byref(wr), byref(bad)))
 
     def post(self, opcode, mr=None, length=None, offset=0, wr_id=0, flags=SIGNALED, rkey=0, remote=0, sges=None,
-             invalidate=0):
-        """A work request for the send queue; `opcode` is one of verbs.WR_*."""
+             invalidate=0, atomic=None):
+        """A work request for the send queue; `opcode` is one of verbs.WR_*. `invalidate` is also the place of immediate
+        data; `atomic`: the operands, (add,) or (compare, swap)."""
         if sges is None:
             sges = [(mr.addr + offset, mr.size - offset if length is None else length, mr.lkey)] if mr else []
         array = self._sges(sges)
         wr = verbs.SendWr(wr_id, None, array, len(sges), opcode, flags, invalidate)
         wr.wr.rdma.remote_addr, wr.wr.rdma.rkey = remote, rkey
+        if atomic:
+            wr.wr.atomic.rkey = rkey
+            wr.wr.atomic.compare_add, wr.wr.atomic.swap = (*atomic, 0)[:2]
         bad = ctypes.c_void_p()
         check(self._post_send(cast(self.qp, ctypes.c_void_p), byref(wr), byref(bad)))
 

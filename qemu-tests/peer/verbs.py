@@ -12,15 +12,19 @@ ibv = ctypes.CDLL("libibverbs.so.1", use_errno=True)
 rdma = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 
 # enum ibv_access_flags
-LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, MW_BIND, ZERO_BASED = 1, 2, 4, 16, 32
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED = 1, 2, 4, 8, 16, 32
 # our own, in the range that other drivers ignore
 ONE_TOUCH = 1 << 29
 # enum ibv_wr_opcode
-WR_WRITE, WR_SEND, WR_READ, WR_LOCAL_INV, WR_BIND_MW, WR_SEND_INV = 0, 2, 4, 7, 8, 9
+WR_WRITE, WR_WRITE_IMM, WR_SEND, WR_SEND_IMM, WR_READ, WR_CMP_SWAP, WR_FETCH_ADD = range(7)
+WR_LOCAL_INV, WR_BIND_MW, WR_SEND_INV = 7, 8, 9
 # enum ibv_send_flags
 FENCE, SIGNALED, SOLICITED, INLINE = 1, 2, 4, 8
 # enum ibv_wc_opcode
-WC_SEND, WC_WRITE, WC_READ, WC_BIND_MW, WC_LOCAL_INV, WC_RECV = 0, 1, 2, 5, 6, 128
+WC_SEND, WC_WRITE, WC_READ, WC_CMP_SWAP, WC_FETCH_ADD, WC_BIND_MW, WC_LOCAL_INV = range(7)
+WC_RECV, WC_RECV_IMM = 128, 129
+# enum ibv_wc_flags
+WITH_IMM = 2
 # enum ibv_qp_state
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 # masks of ibv_modify_qp

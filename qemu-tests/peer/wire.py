@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The data on an iWARP connection, built and parsed byte by byte: MPA (RFC 5044, 6581), DDP (RFC 5041)
-and RDMAP (RFC 5040). Building checks nothing: any field can have a wrong value."""
+and RDMAP (RFC 5040, 7306). Building checks nothing: any field can have a wrong value."""
 
 import struct
 
@@ -174,7 +174,10 @@ class Deframer:
 # --- DDP and RDMAP (RFC 5041 4, RFC 5040 4)
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, TERMINATE = range(8)
-QN_SEND, QN_READ, QN_TERMINATE = range(3)
+IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE = range(8, 12)
+SEND_IMM = 15  # our own: the field of the STag to invalidate has the data, a reserved bit asks for an event
+QN_SEND, QN_READ, QN_TERMINATE, QN_ATOMIC = range(4)
+FETCH_ADD, CMP_SWAP = 0, 2
 TAGGED, LAST = 0x80, 0x40
 
 
@@ -209,6 +212,28 @@ def read_request(msn, sink_stag, sink_to, size, src_stag, src_to, qn=QN_READ, mo
                  **bits):
     return untagged(qn, msn, mo, struct.pack(">IQIIQ", sink_stag, sink_to, size, src_stag, src_to), opcode, last,
                     **bits)
+
+
+def immediate(msn, data, opcode=IMMEDIATE, qn=QN_SEND, **bits):
+    """Immediate Data (RFC 7306 6); `data` should have 8 bytes."""
+    return untagged(qn, msn, data=data, opcode=opcode, **bits)
+
+
+def atomic_request(msn, stag, to, code, data, mask, compare=0, compare_mask=(1 << 64) - 1, ident=0x1d, qn=QN_READ,
+                   rest=b"", **bits):
+    """An Atomic Request (RFC 7306 5.2.1)."""
+    header = struct.pack(">IIIQQQQQ", code, ident, stag, to & (1 << 64) - 1, data, mask, compare, compare_mask)
+    return untagged(qn, msn, data=header + rest, opcode=ATOMIC_REQUEST, **bits)
+
+
+def atomic_response(msn, ident, value, qn=QN_ATOMIC, rest=b"", **bits):
+    return untagged(qn, msn, data=struct.pack(">IQ", ident, value) + rest, opcode=ATOMIC_RESPONSE, **bits)
+
+
+class AtomicRequest:
+    def __init__(self, data):
+        (self.code, self.ident, self.stag, self.to, self.data, self.mask, self.compare,
+         self.compare_mask) = struct.unpack(">IIIQQQQQ", data)
 
 
 def terminate(layer, etype, code, hdrct=0, rest=b"", msn=1, **bits):

@@ -39,8 +39,9 @@
 #define PAGE 4096ul
 #define ARENA (64 * PAGE)
 #define MAX_RINGS 16
-/* An addition of the driver, see include/siw_uapi.h. */
+/* Additions of the driver, see include/siw_uapi.h. */
 #define SIW_OP_BIND_MW SIW_NUM_OPCODES
+#define SIW_OP_WRITE_WITH_IMM (SIW_NUM_OPCODES + 1)
 /* Contents of memory that may not be read, and of memory that may not be written. */
 #define SECRET 0x5ec7e75ec7e75ec7ull
 #define SEALED 0x5ea1ed5ea1ed5ea1ull
@@ -221,7 +222,7 @@ static void furnish(struct rng *r, int which, struct rdma_cm_id *id)
 	e->qp_handle = id->qp->handle;
 	must((e->arena = raw_map(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED);
 	must(!(e->mr = ibv_reg_mr(e->pd, e->arena, ARENA, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND)));
+				  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)));
 	/* The stock provider library has none. */
 	e->mw[0] = ibv_alloc_mw(e->pd, IBV_MW_TYPE_1);
 	e->mw[1] = ibv_alloc_mw(e->pd, IBV_MW_TYPE_2);
@@ -289,17 +290,40 @@ static bool steal(struct rng *r, __u64 *addr, __u32 *key)
 	return true;
 }
 
+/*
+ * Gives an element of an atomic operation its operands, and of one with immediate data a place for
+ * that.
+ */
+static void extend(struct rng *r, struct siw_sqe *sqe, int which)
+{
+	if (sqe->opcode == SIW_OP_WRITE_WITH_IMM) {
+		sqe->num_sge += sqe->num_sge < 6;
+		return;
+	}
+	sensible_sges(r, sqe->sge, 1, which);
+	sqe->sge[0].laddr = (uintptr_t)life.end[which].arena + below(r, ARENA - 8);
+	sqe->sge[0].length = below(r, 50) ? 8 : below(r, 17);
+	sqe->sge[1].laddr = next(r);
+	sqe->sge[2].laddr = next(r);
+	sqe->num_sge = sqe->opcode == SIW_OP_FETCH_AND_ADD ? 2 : 3;
+	if (below(r, 50))
+		sqe->raddr &= ~7ull;
+}
+
 /* A valid or nearly valid element, without its flags, which are returned. */
 static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 {
-	static const uint8_t ops[] = { SIW_OP_SEND, SIW_OP_SEND, SIW_OP_WRITE, SIW_OP_WRITE, SIW_OP_READ };
+	static const uint8_t ops[] = { SIW_OP_SEND, SIW_OP_SEND, SIW_OP_WRITE, SIW_OP_WRITE, SIW_OP_READ,
+				       SIW_OP_WRITE_WITH_IMM, SIW_OP_FETCH_AND_ADD, SIW_OP_COMP_AND_SWAP };
+	/* A library that has no windows has not agreed on the others either. */
+	bool extended = life.end[which].mw[0];
 	struct end *peer = &life.end[!which];
 	uint16_t flags = SIW_WQE_VALID;
 
 	memset(sqe, 0, sizeof(*sqe));
 	sqe->id = next(r);
-	sqe->opcode = ops[below(r, 5)];
-	if (sqe->opcode == SIW_OP_SEND && atomic_fetch_sub(&peer->credits, 1) <= 0) {
+	sqe->opcode = ops[below(r, extended ? 8 : 5)];
+	if ((sqe->opcode == SIW_OP_SEND || sqe->opcode == SIW_OP_WRITE_WITH_IMM) && atomic_fetch_sub(&peer->credits, 1) <= 0) {
 		peer->credits++;
 		sqe->opcode = SIW_OP_WRITE;
 	}
@@ -308,7 +332,9 @@ static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 	flags |= below(r, 2) ? SIW_WQE_SIGNALLED : 0;
 	flags |= below(r, 4) ? 0 : SIW_WQE_SOLICITED;
 	flags |= below(r, 8) ? 0 : SIW_WQE_READ_FENCE;
-	if (sqe->opcode != SIW_OP_READ && below(r, 4) == 0) {
+	if (sqe->opcode == SIW_OP_FETCH_AND_ADD || sqe->opcode == SIW_OP_COMP_AND_SWAP) {
+		extend(r, sqe, which);
+	} else if (sqe->opcode != SIW_OP_READ && below(r, 4) == 0) {
 		flags |= SIW_WQE_INLINE;
 		sqe->sge[0].laddr = (uintptr_t)&sqe->sge[1];
 		sqe->sge[0].length = below(r, 81);
@@ -323,6 +349,8 @@ static uint16_t sensible_sqe(struct rng *r, struct siw_sqe *sqe, int which)
 		for (int i = 0; i < sqe->num_sge; i++)
 			if (steal(r, &sqe->sge[i].laddr, &sqe->sge[i].lkey))
 				sqe->sge[i].length %= 300;
+		if (sqe->opcode == SIW_OP_WRITE_WITH_IMM)
+			extend(r, sqe, which);
 	}
 	if (steal(r, &sqe->raddr, &sqe->rkey))
 		sqe->sge[0].length %= 81;

@@ -246,9 +246,14 @@ static void get_context(void)
 		struct ib_uverbs_get_context_resp core;
 		struct siw_uresp_alloc_ctx ours;
 	} resp;
-	COMMAND(get_context, .response = (uintptr_t)answer(&resp));
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_get_context cmd;
+		uint32_t want, reserved; /* struct siw_ureq_alloc_ctx */
+	} __attribute__((packed)) req = { .cmd = { .response = (uintptr_t)answer(&resp) },
+					  .want = one_in(4) ? odd() : 3, .reserved = one_in(20) ? odd() : 0 };
 
-	ISSUE(IB_USER_VERBS_CMD_GET_CONTEXT, resp);
+	command(IB_USER_VERBS_CMD_GET_CONTEXT, &req, sizeof(req) - (one_in(4) ? 8 : 0), sizeof(resp));
 }
 
 static void made(enum kind kind, struct object o)
@@ -764,7 +769,8 @@ static void post_ring(void)
 		if (!sq[i].flags && rnd(3)) {
 			mr = some(MR);
 			sq[i].id = next(&rng);
-			sq[i].opcode = one_in(20) ? next(&rng) : (uint8_t[]){ 0, 1, 3, 5 }[rnd(4)];
+			/* The last ones are additions of the driver, see include/siw_uapi.h. */
+			sq[i].opcode = one_in(20) ? next(&rng) : (uint8_t[]){ 0, 1, 3, 5, 4, 6, 7, 10, 12, 13 }[rnd(10)];
 			sq[i].num_sge = one_in(20) ? next(&rng) : sq[i].opcode == SIW_OP_READ ? 1 : rnd(7);
 			sq[i].rkey = mr->num;
 			sq[i].raddr = mr->key;
