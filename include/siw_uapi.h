@@ -54,6 +54,14 @@ enum siw_feature {
 	SIW_FEATURE_RFC7306 = 0x2,
 };
 
+/* The driver's part of the response to RESIZE_CQ. */
+struct siw_uresp_resize_cq {
+	__u32 num_cqe;
+	__u32 reserved;
+	/* The offset to map of a new queue, which is empty. The one before gets no more entries. */
+	__aligned_u64 cq_key;
+};
+
 enum {
 	SIW_OP_BIND_MW = SIW_NUM_OPCODES,
 	SIW_OP_WRITE_WITH_IMM,

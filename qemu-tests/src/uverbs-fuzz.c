@@ -35,6 +35,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <rdma/siw-abi.h>
 
+#include "../../include/siw_uapi.h"
 #include "must.h"
 #include "rng.h"
 #include "times.h"
@@ -391,6 +392,22 @@ static void create_cq(void)
 		made(CQ, (struct object){ .handle = resp.core.cq_handle, .size = resp.ours.num_cqe, .key = resp.ours.cq_key });
 }
 
+static void resize_cq(void)
+{
+	struct {
+		struct ib_uverbs_resize_cq_resp core;
+		struct siw_uresp_resize_cq ours;
+	} resp;
+	struct object *cq = some(CQ);
+	COMMAND(resize_cq, .response = (uintptr_t)response(&resp), .cq_handle = cq->handle, .cqe = size(256));
+
+	/* Otherwise the old queue goes on being mapped, and polled. */
+	if (ISSUE(IB_USER_VERBS_CMD_RESIZE_CQ, resp) && rnd(4)) {
+		cq->size = resp.ours.num_cqe;
+		cq->key = resp.ours.cq_key;
+	}
+}
+
 static void create_srq(void)
 {
 	struct {
@@ -471,17 +488,15 @@ static void cq_commands(void)
 		struct ib_uverbs_poll_cq_resp resp;
 		char wc[4 * sizeof(struct ib_uverbs_wc)];
 	} resp;
-	static const int numbers[] = { IB_USER_VERBS_CMD_POLL_CQ, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, IB_USER_VERBS_CMD_RESIZE_CQ };
 	COMMAND(poll_cq, .response = (uintptr_t)response(&resp), .cq_handle = some(CQ)->handle, .ne = rnd(5));
-	int which = rnd(3);
 
-	if (which == 1) {
+	if (one_in(2)) {
 		COMMAND(req_notify_cq, .cq_handle = some(CQ)->handle, .solicited_only = rnd(2));
 
-		ISSUE(numbers[1], resp);
+		ISSUE(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, resp);
 		return;
 	}
-	ISSUE(numbers[which], resp);
+	ISSUE(IB_USER_VERBS_CMD_POLL_CQ, resp);
 }
 
 /* Requests as arguments, which a provider with its own rings must not take. */
@@ -1136,7 +1151,7 @@ static void files(void)
 }
 
 static void (*const actions[])(void) = {
-	alloc_pd, reg_mr, reg_mr, reg_mr, alloc_mw, alloc_mw, rereg_mr, create_channel, read_channel, create_cq, create_cq, create_srq, create_qp,
+	alloc_pd, reg_mr, reg_mr, reg_mr, alloc_mw, alloc_mw, rereg_mr, create_channel, read_channel, create_cq, create_cq, resize_cq, create_srq, create_qp,
 	create_qp, create_qp, create_qp, modify_qp, query, modify_srq, cq_commands, post_command, destroy, destroy, nonsense,
 	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_destroy, ioctl_query, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
 	poll_ring, cm_create, cm_create, cm_step, cm_step, cm_step, cm_step, cm_step, cm_step, cm_event, cm_event, cm_event, cm_event, cm_nonsense,

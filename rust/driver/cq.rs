@@ -29,6 +29,7 @@ use crate::{
             self,
             cq,
             CtrlWord,
+            Customer,
             Details,
             MmapEntry,
             RingMem,
@@ -174,6 +175,10 @@ struct UserCq {
     ctrl: CtrlWord,
     /// Index of the next entry to be filled; wraps.
     put: u32,
+    /// How many were filled before the ring was made; wraps.
+    earlier: u32,
+    /// The offer to map them.
+    offer: MmapEntry<Siw>,
 }
 
 /// A kernel consumer's entries, and its request for notification.
@@ -225,6 +230,28 @@ impl Entries {
 }
 
 impl UserCq {
+    /// An empty queue for `size` entries, a power of two, which `user` may map. Sleeps.
+    fn new(user: Customer<'_, Siw>, size: u32) -> Result<Self> {
+        let bytes = (size as usize)
+            .checked_mul(size_of::<abi::Cqe>())
+            .ok_or(EINVAL)?;
+        let mem = RingMem::new(bytes.checked_add(abi::CQ_CTRL_SIZE).ok_or(EINVAL)?)?;
+        Ok(Self {
+            ring: UserRing::new(mem.clone(), 0, size)?,
+            ctrl: CtrlWord::new(mem.clone(), bytes)?,
+            put: 0,
+            earlier: 0,
+            offer: MmapEntry::new(user, mem)?,
+        })
+    }
+
+    /// Whether the program has yet to poll more than `max` entries. It polls in order, so the flags
+    /// of one entry tell.
+    fn holds_more_than(&self, max: u32) -> bool {
+        let last = self.put.wrapping_sub(max).wrapping_sub(1);
+        max < self.ring.entries() && self.ring.flags(last) != 0
+    }
+
     /// Posts a completion. Returns whether to notify the consumer, or `None` if there is no room.
     #[inline]
     fn post(&mut self, qp: &QpObj, c: &Completion) -> Option<bool> {
@@ -294,10 +321,15 @@ impl KernelCq {
 pub(crate) struct Cq {
     #[pin]
     entries: SpinLockIrq<Entries>,
-    size: u32,
-    id: u32,
-    entry: Option<MmapEntry<Siw>>,
     counted: Counted,
+}
+
+/// The number of entries that a consumer gets which asks for `cqe`.
+fn size(cqe: u32) -> Result<u32> {
+    if !(1..=limits::CQE).contains(&cqe) {
+        return Err(EINVAL);
+    }
+    Ok(cqe.next_power_of_two())
 }
 
 #[vtable]
@@ -310,44 +342,27 @@ impl cq::Operations<Siw> for Cq {
         if attr.flags != 0 {
             return Err(errno::eopnotsupp());
         }
-        if attr.cqe < 1 || attr.cqe > limits::CQE {
-            return Err(EINVAL);
-        }
+        let size = size(attr.cqe)?;
         let counted = Count::take(new.device(), |dev| &dev.counts.cq, limits::CQ)?;
-        let size = attr.cqe.next_power_of_two();
-        let (queue, entry) = match new.customer() {
-            Some(user) => {
-                let bytes = size as usize * size_of::<abi::Cqe>();
-                let mem = RingMem::new(bytes + abi::CQ_CTRL_SIZE)?;
-                let queue = Queue::User(UserCq {
-                    ring: UserRing::new(mem.clone(), 0, size)?,
-                    ctrl: CtrlWord::new(mem.clone(), bytes)?,
-                    put: 0,
-                });
-                (queue, Some(MmapEntry::new(user, mem)?))
-            }
-            None => {
-                let queue = Queue::Kernel(KernelCq {
-                    slots: Slots::new(size)?,
-                    armed: Armed::No,
-                });
-                (queue, None)
-            }
+        let queue = match new.customer() {
+            Some(user) => Queue::User(UserCq::new(user, size)?),
+            None => Queue::Kernel(KernelCq {
+                slots: Slots::new(size)?,
+                armed: Armed::No,
+            }),
         };
+        let key = queue.user().map(|user| user.offer.key());
         let entries = Entries { queue, dead: false };
         new.set_cqe(size);
         let cq = new.init(try_pin_init!(Self {
             entries <- ranked_spinlock!(Rank::Cq, entries),
-            size,
-            id: random::u32(),
-            entry,
             counted,
         }? Error))?;
-        if let (Some(udata), Some(entry)) = (udata, &cq.entry) {
+        if let (Some(udata), Some(cq_key)) = (udata, key) {
             udata.respond_full(&abi::RespCreateCq {
-                cq_id: cq.id,
-                num_cqe: cq.size,
-                cq_key: entry.key(),
+                cq_id: random::u32(),
+                num_cqe: size,
+                cq_key,
             })?;
         }
         Ok(cq)
@@ -389,12 +404,38 @@ impl cq::Operations<Siw> for Cq {
         }
     }
 
+    /// Posts to a new ring from now on. The program polls what is in the old one, which stays
+    /// mapped, before that. So nothing is copied, and the entries keep their order.
+    fn resize(cq: &CqObj, cqe: u32, user: Customer<'_, Siw>, udata: &mut Udata<'_>) -> Result<u32> {
+        let size = size(cqe)?;
+        let mut new = UserCq::new(user, size)?;
+        udata.respond_full(&abi::RespResizeCq {
+            num_cqe: size,
+            reserved: 0,
+            cq_key: new.offer.key(),
+        })?;
+        let mut entries = cq.entries.lock();
+        let Queue::User(old) = &mut entries.queue else {
+            return Err(EINVAL);
+        };
+        if old.holds_more_than(size) {
+            return Err(EINVAL);
+        }
+        new.ctrl.store(old.ctrl.load());
+        new.earlier = old.earlier.wrapping_add(old.put);
+        core::mem::swap(old, &mut new);
+        drop(entries);
+        // The release of the old ring may sleep.
+        drop(new);
+        Ok(size)
+    }
+
     /// For `rdma resource show cq -dd`.
     fn describe(cq: &CqObj, out: &mut Details<'_>) -> Result {
         let (posted, dead) = {
             let entries = cq.entries.lock();
             let posted = match &entries.queue {
-                Queue::User(user) => user.put,
+                Queue::User(user) => user.earlier.wrapping_add(user.put),
                 Queue::Kernel(kernel) => kernel.slots.appended(),
             };
             (posted, entries.dead)

@@ -154,6 +154,15 @@ pub(crate) struct RespCreateCq {
     pub(crate) cq_key: u64,
 }
 
+/// `struct siw_uresp_resize_cq`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+pub(crate) struct RespResizeCq {
+    pub(crate) num_cqe: u32,
+    pub(crate) reserved: u32,
+    pub(crate) cq_key: u64,
+}
+
 /// `struct siw_uresp_create_qp`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
@@ -274,6 +283,7 @@ same_sizes! {
     Rqe = siw_rqe;
     Cqe = siw_cqe;
     RespCreateCq = siw_uresp_create_cq;
+    RespResizeCq = siw_uresp_resize_cq;
     RespCreateQp = siw_uresp_create_qp;
     ReqRegMr = siw_ureq_reg_mr;
     RespRegMr = siw_uresp_reg_mr;
@@ -295,6 +305,7 @@ same_offsets! {
     Rqe { id, flags, num_sge, opcode, unused, sge } = siw_rqe;
     Cqe { id, flags, opcode, status, bytes } = siw_cqe;
     RespCreateCq { cq_id, num_cqe, cq_key } = siw_uresp_create_cq;
+    RespResizeCq { num_cqe, reserved, cq_key } = siw_uresp_resize_cq;
     RespCreateQp { qp_id, num_sqe, num_rqe, sq_key, rq_key } = siw_uresp_create_qp;
     ReqRegMr { stag_key, pad } = siw_ureq_reg_mr;
     RespRegMr { stag } = siw_uresp_reg_mr;

@@ -4,7 +4,10 @@
 
 use core::ptr::null_mut;
 
-use kernel::prelude::*;
+use kernel::{
+    ffi,
+    prelude::*, //
+};
 
 use super::{
     details::Details,
@@ -100,6 +103,13 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
     /// Asks for a notification. Returns how many completions wait, if that is asked for. Any
     /// context.
     fn req_notify(cq: &Cq<D>, notify: Notify) -> Result<u32> {
+        missing()
+    }
+
+    /// A program wants at least `cqe` entries, and not 0; no limit has been checked. Returns how
+    /// many there are now. After an error the CQ is as it was. Calls for one CQ may overlap. May
+    /// sleep.
+    fn resize(cq: &Cq<D>, cqe: u32, user: Customer<'_, D>, udata: &mut Udata<'_>) -> Result<u32> {
         missing()
     }
 
@@ -264,6 +274,33 @@ pub(super) unsafe extern "C" fn req_notify_cq<D: Driver>(
         Ok(missed) if notify.report_missed => count(missed as usize),
         other => to_errno(other.map(|_| ())),
     }
+}
+
+/// # Safety
+///
+/// As `ops` says. Only uverbs calls it.
+pub(super) unsafe extern "C" fn resize_user_cq<D: Driver>(
+    cq: *mut ib_cq,
+    cqe: ffi::c_uint,
+    udata: *mut ib_udata,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Cq::<D>::from_raw(cq) };
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: By *verb*: of the verb that this call executes.
+    let udata = unsafe { Udata::from_raw(udata) };
+    let (Some(customer), Some(mut udata)) = (customer, udata) else {
+        return EINVAL.to_errno();
+    };
+    let resized = udata
+        .expect_no_request()
+        .and_then(|()| <D::Cq>::resize(this, cqe, customer, &mut udata));
+    to_errno(resized.map(|entries| {
+        let entries = entries.min(i32::MAX as u32) as i32;
+        // SAFETY: The CQ is live. Calls that overlap store numbers that were all true once.
+        unsafe { (&raw mut (*cq).cqe).write_volatile(entries) };
+    }))
 }
 
 /// # Safety

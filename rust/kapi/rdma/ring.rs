@@ -133,6 +133,11 @@ impl<T: RingElem> UserRing<T> {
         })
     }
 
+    /// The number of elements, a power of two.
+    pub(crate) fn entries(&self) -> u32 {
+        self.mask.wrapping_add(1)
+    }
+
     fn elem(&self, i: u32) -> *mut u8 {
         let offset = (i & self.mask) as usize * size_of::<T>();
         // SAFETY: The index is masked; the element is inside by the type invariants.

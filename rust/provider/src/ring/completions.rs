@@ -24,6 +24,7 @@ use core::sync::atomic::{
         SeqCst, //
     }, //
 };
+use std::sync::Arc;
 
 /// Words of an element: `struct siw_cqe`.
 const WORDS: usize = 4;
@@ -47,18 +48,25 @@ pub(crate) struct Entry {
     pub(crate) with: With,
 }
 
-/// A completion queue. Its user has the index of the next entry, which wraps.
-pub(crate) struct Completions(Ring<WORDS>);
+/// A completion queue.
+pub(crate) struct Completions {
+    ring: Arc<Ring<WORDS>>,
+    /// Index of the next entry; wraps.
+    get: u32,
+}
 
 impl Completions {
     /// Maps a queue.
     pub(crate) fn map(offer: &Offer) -> Result<Self, Errno> {
-        Ok(Self(Ring::map(offer, CTRL_WORDS)?))
+        Ok(Self {
+            ring: Arc::new(Ring::map(offer, CTRL_WORDS)?),
+            get: 0,
+        })
     }
 
-    /// Takes entry `get`, if there is one.
-    pub(crate) fn take(&self, get: u32) -> Option<Entry> {
-        let [id, head, extra, qp_num] = self.0.element(get)?;
+    /// Takes the next entry, if there is one.
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        let [id, head, extra, qp_num] = self.ring.element(self.get)?;
         let seen = head.load(Acquire);
         if seen & VALID == 0 {
             return None;
@@ -83,9 +91,26 @@ impl Completions {
         };
         // The driver may write the next entry here.
         head.store(0, Release);
+        self.get = self.get.wrapping_add(1);
         Some(entry)
     }
 
+    /// Whether there is no entry to take.
+    pub(crate) fn is_empty(&self) -> bool {
+        let head = self.ring.element(self.get).map(|[_, head, ..]| head);
+        head.is_none_or(|head| head.load(Relaxed) & VALID == 0)
+    }
+
+    /// What asks for notifications of this queue.
+    pub(crate) fn notifier(&self) -> Notifier {
+        Notifier(self.ring.clone())
+    }
+}
+
+/// Asks for notifications of a completion queue.
+pub(crate) struct Notifier(Arc<Ring<WORDS>>);
+
+impl Notifier {
     /// Asks for an event at the next entry, or at the next one that is solicited or has failed. A
     /// request for any entry is not weakened by one for the latter. Entries that are taken after
     /// this need no event: the driver stores an entry before it looks for requests.

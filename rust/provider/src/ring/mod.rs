@@ -23,7 +23,8 @@ pub(crate) mod tests;
 pub(crate) use self::{
     completions::{
         Completions,
-        Entry, //
+        Entry,
+        Notifier, //
     },
     recvs::Recvs,
     sends::{

@@ -256,11 +256,11 @@ fn a_receive_is_laid_out_as_the_driver_reads_it() {
 #[test]
 fn an_entry_is_read_as_the_driver_wrote_it() {
     let (file, driver) = memory(CQE * 2 + 1);
-    let entries = Completions::map(&Offer::of(&file, 0, 2)).unwrap();
-    assert_eq!(entries.take(0), None);
+    let mut entries = Completions::map(&Offer::of(&file, 0, 2)).unwrap();
+    assert_eq!(entries.take(), None);
     // The flags are not valid yet.
     driver[1].store(0xffff_ffff_ffff_fffe, Relaxed);
-    assert_eq!(entries.take(0), None);
+    assert_eq!(entries.take(), None);
     for (at, word) in [5, 0x0000_1000_0003_0801, 0x77, 0xffff_ffff_0000_0009]
         .into_iter()
         .enumerate()
@@ -275,16 +275,19 @@ fn an_entry_is_read_as_the_driver_wrote_it() {
         qp_num: 9,
         with: With::Nothing,
     };
-    // The queue has two elements.
-    assert_eq!(entries.take(2), Some(plain));
-    assert_eq!(entries.take(2), None);
+    assert_eq!(entries.take(), Some(plain));
+    assert_eq!(entries.take(), None);
     assert_eq!(driver[1].load(Relaxed), FREE);
-    for (flags, with) in [
-        (0x21, With::Invalidate(0x77)),
-        (0x81, With::Immediate(0x77)),
+    // The queue has two elements.
+    for (at, flags, with) in [
+        (5, 0x21, With::Invalidate(0x77)),
+        (1, 0x81, With::Immediate(0x77)),
     ] {
-        driver[1].store(0x0000_1000_0003_0800 | flags, Relaxed);
-        assert_eq!(entries.take(0), Some(Entry { with, ..plain }));
+        driver[at - 1].store(5, Relaxed);
+        driver[at].store(0x0000_1000_0003_0800 | flags, Relaxed);
+        driver[at + 1].store(0x77, Relaxed);
+        driver[at + 2].store(0xffff_ffff_0000_0009, Relaxed);
+        assert_eq!(entries.take(), Some(Entry { with, ..plain }));
     }
 }
 
@@ -292,10 +295,10 @@ fn an_entry_is_read_as_the_driver_wrote_it() {
 fn arming_does_not_weaken_a_request() {
     let (file, driver) = memory(CQE * 2 + 1);
     let entries = Completions::map(&Offer::of(&file, 0, 2)).unwrap();
-    entries.arm(true);
+    entries.notifier().arm(true);
     assert_eq!(driver[8].load(Relaxed), notify::SOLICITED.into());
-    entries.arm(false);
-    entries.arm(true);
+    entries.notifier().arm(false);
+    entries.notifier().arm(true);
     let both = notify::SOLICITED | notify::NEXT_COMPLETION;
     assert_eq!(driver[8].load(Relaxed), both.into());
     // The elements are not touched.

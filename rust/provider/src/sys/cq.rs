@@ -7,6 +7,8 @@ use super::{
         self,
         ib_uverbs_create_cq,
         ib_uverbs_create_cq_resp,
+        ib_uverbs_resize_cq,
+        ib_uverbs_resize_cq_resp,
         ibv_comp_channel,
         ibv_context,
         ibv_cq,
@@ -16,7 +18,8 @@ use super::{
         ibv_cq_init_attr_mask_IBV_CQ_INIT_ATTR_MASK_PD as MASK_PD,
         ibv_create_cq_attr_flags_IBV_CREATE_CQ_ATTR_SINGLE_THREADED as SINGLE_THREADED,
         ibv_wc,
-        siw_uresp_create_cq, //
+        siw_uresp_create_cq,
+        siw_uresp_resize_cq, //
     },
     command::{
         Message,
@@ -56,7 +59,7 @@ pub(super) struct Payload<V: Provider> {
     pub(super) cq: V::Cq,
     /// The program that polls an extended one.
     pub(super) polling: Section<Polling<V>>,
-    _hold: Hold,
+    hold: Hold,
     _parent: Option<Member>,
 }
 
@@ -114,7 +117,7 @@ unsafe fn create<V: Provider>(
         cq: made,
         polling: Section::new(),
         // SAFETY: The context is valid.
-        _hold: unsafe { Hold::new(context) },
+        hold: unsafe { Hold::new(context) },
         _parent: parent,
     }))
 }
@@ -169,6 +172,30 @@ pub(super) unsafe extern "C" fn create_cq_ex<V: Provider>(
         unsafe { create::<V>(context, cqe, attr.channel, vector, parent, poll::fill::<V>) }
     };
     object(create())
+}
+
+/// `resize_cq`.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn resize_cq<V: Provider>(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
+    let this = unsafe { payload::<ibv_cq_ex, Payload<V>>(cq.cast()) };
+    let command = || {
+        let mut req = Request::<ib_uverbs_resize_cq>::zeroed();
+        let mut resp = Response::<ib_uverbs_resize_cq_resp, siw_uresp_resize_cq>::zeroed();
+        let (cmd, cmd_size) = req.parts();
+        let (ans, ans_size) = resp.parts();
+        // SAFETY: The queue is valid; request and response are as long as said.
+        Errno::check(unsafe { private::ibv_cmd_resize_cq(cq, cqe, cmd, cmd_size, ans, ans_size) })?;
+        Ok(Offer {
+            fd: this.hold.fd(),
+            key: resp.driver.cq_key,
+            entries: resp.driver.num_cqe,
+        })
+    };
+    number(V::resize_cq(&this.cq, command))
 }
 
 /// `destroy_cq`. The queue stays usable if the kernel refuses.

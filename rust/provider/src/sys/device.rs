@@ -115,6 +115,12 @@ impl Hold {
         unsafe { (*self.0).imported }
     }
 
+    /// The descriptor of the device.
+    pub(super) fn fd(&self) -> c_int {
+        // SAFETY: In use by the type invariants. It is not changed any more.
+        unsafe { (*self.0).verbs.context.cmd_fd }
+    }
+
     /// Takes over the use of whoever gives up `context`.
     ///
     /// # Safety

@@ -287,7 +287,9 @@ pub(super) struct VerbsContextOps {
     pub(super) reg_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
     pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub(super) rereg_mr_to_unimport_dm: [Unused; 4],
+    pub(super) rereg_mr: [Unused; 1],
+    pub(super) resize_cq: Option<unsafe extern "C" fn(*mut ibv_cq, cqe: c_int) -> c_int>,
+    pub(super) set_ece_to_unimport_dm: [Unused; 2],
     pub(super) unimport_mr: Option<unsafe extern "C" fn(*mut ibv_mr)>,
     pub(super) unimport_pd: Option<unsafe extern "C" fn(*mut ibv_pd)>,
 }
@@ -335,6 +337,7 @@ const _: () = {
     assert!(offset_of!(VerbsContextOps, query_srq) == 64 * 8);
     assert!(offset_of!(VerbsContextOps, reg_mr) == 68 * 8);
     assert!(offset_of!(VerbsContextOps, req_notify_cq) == 69 * 8);
+    assert!(offset_of!(VerbsContextOps, resize_cq) == 71 * 8);
     assert!(offset_of!(VerbsContextOps, unimport_mr) == 74 * 8);
     assert!(offset_of!(VerbsContextOps, unimport_pd) == 75 * 8);
     assert!(size_of::<ibv_cq_ex>() == 288 && offset_of!(ibv_cq_ex, start_poll) == 144);
@@ -433,6 +436,14 @@ unsafe extern "C" {
         channel: *mut ibv_comp_channel,
         comp_vector: c_int,
         cq: *mut ibv_cq,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_resize_cq(
+        cq: *mut ibv_cq,
+        cqe: c_int,
         cmd: Private,
         cmd_size: usize,
         resp: Private,

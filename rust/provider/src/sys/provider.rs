@@ -66,6 +66,13 @@ pub(crate) trait Provider: 'static {
     /// Makes what belongs to a completion queue.
     fn create_cq(queue: &Offer) -> Result<Self::Cq, Errno>;
 
+    /// Goes over to the queue that `command` has the driver make. The entries of the one before
+    /// that have not been polled come first. If the new one cannot be mapped, none come after them.
+    fn resize_cq(
+        cq: &Self::Cq,
+        command: impl FnOnce() -> Result<Offer, Errno>,
+    ) -> Result<(), Errno>;
+
     /// Takes completions off the queue until there is no room for more.
     fn poll_cq(cq: &Self::Cq, out: &mut Wcs<'_>);
 

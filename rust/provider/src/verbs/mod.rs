@@ -13,6 +13,7 @@ use self::turn::Turn;
 use crate::{
     ring::{
         Completions,
+        Notifier,
         Recvs,
         Sends, //
     },
@@ -34,10 +35,14 @@ use crate::{
         Wcs, //
     },
 };
-use std::sync::{
-    Mutex,
-    MutexGuard,
-    PoisonError, //
+use core::mem;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex,
+        MutexGuard,
+        PoisonError, //
+    }, //
 };
 
 /// A queue and its lock. Verbs may be called by any thread.
@@ -56,17 +61,29 @@ impl<T> Locked<T> {
 
 /// A completion queue.
 pub(crate) struct Cq {
-    entries: Completions,
-    /// Index of the next entry; wraps.
-    get: Turn<u32>,
+    entries: Turn<Entries>,
+    /// Where notifications of the current queue are asked for. A program may do that while it polls.
+    notifier: Locked<Notifier>,
 }
 
-impl Cq {
-    /// Takes the entry at `get`, if there is one.
-    fn take(&self, get: &mut u32) -> Option<Wc> {
-        let entry = self.entries.take(*get)?;
-        *get = get.wrapping_add(1);
-        Some(wc::completion(&entry))
+/// The entries of a completion queue.
+pub(crate) struct Entries {
+    /// Queues from before a resize, the oldest first, with entries that have not been polled. The
+    /// driver adds none.
+    old: VecDeque<Completions>,
+    /// The queue that the driver fills.
+    current: Completions,
+}
+
+impl Entries {
+    fn take(&mut self) -> Option<Wc> {
+        while let Some(oldest) = self.old.front_mut() {
+            if let Some(entry) = oldest.take() {
+                return Some(wc::completion(&entry));
+            }
+            self.old.pop_front();
+        }
+        Some(wc::completion(&self.current.take()?))
     }
 }
 
@@ -100,22 +117,41 @@ impl Provider for Siw {
     type Cq = Cq;
     type Qp = Qp;
     type Srq = Srq;
-    type Polling = u32;
+    type Polling = Entries;
     type Batch = Sends;
 
     const WANT: u32 = feature::WINDOWS | feature::RFC7306;
 
     fn create_cq(queue: &Offer) -> Result<Cq, Errno> {
+        let current = Completions::map(queue)?;
         Ok(Cq {
-            entries: Completions::map(queue)?,
-            get: Turn::new(0),
+            notifier: Locked::new(current.notifier()),
+            entries: Turn::new(Entries {
+                old: VecDeque::new(),
+                current,
+            }),
+        })
+    }
+
+    fn resize_cq(cq: &Cq, command: impl FnOnce() -> Result<Offer, Errno>) -> Result<(), Errno> {
+        // Nobody polls or arms the old queue while the driver takes over from it.
+        cq.entries.with(|entries| {
+            let mut notifier = cq.notifier.lock();
+            entries.old.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            let current = Completions::map(&command()?)?;
+            *notifier = current.notifier();
+            let old = mem::replace(&mut entries.current, current);
+            if !old.is_empty() {
+                entries.old.push_back(old);
+            }
+            Ok(())
         })
     }
 
     fn poll_cq(cq: &Cq, out: &mut Wcs<'_>) {
-        cq.get.with(|get| {
+        cq.entries.with(|entries| {
             while !out.is_full() {
-                let Some(wc) = cq.take(get) else {
+                let Some(wc) = entries.take() else {
                     break;
                 };
                 out.push(&wc);
@@ -123,20 +159,20 @@ impl Provider for Siw {
         });
     }
 
-    fn start_poll(cq: &Cq) -> u32 {
-        cq.get.take()
+    fn start_poll(cq: &Cq) -> Entries {
+        cq.entries.take()
     }
 
-    fn next_poll(cq: &Cq, polling: &mut u32) -> Option<Wc> {
-        cq.take(polling)
+    fn next_poll(_cq: &Cq, polling: &mut Entries) -> Option<Wc> {
+        polling.take()
     }
 
-    fn end_poll(cq: &Cq, polling: u32) {
-        cq.get.give(polling);
+    fn end_poll(cq: &Cq, polling: Entries) {
+        cq.entries.give(polling);
     }
 
     fn req_notify_cq(cq: &Cq, solicited_only: bool) {
-        cq.entries.arm(solicited_only);
+        cq.notifier.lock().arm(solicited_only);
     }
 
     fn create_qp(new: NewQp) -> Result<Qp, Errno> {

@@ -42,7 +42,8 @@ pub(super) const SQ_KEY: u64 = 4096;
 pub(super) const RQ_KEY: u64 = 8192;
 pub(super) const CQ_KEY: u64 = 12288;
 pub(super) const ENTRIES: u32 = 4;
-const FILE_SIZE: u64 = 16384;
+pub(super) const NEW_KEY: u64 = 16384;
+const FILE_SIZE: u64 = 20480;
 /// The handle of all protection domains.
 pub(super) const PD_HANDLE: u32 = 77;
 /// `EBUSY`, as the kernel says it.
@@ -55,6 +56,9 @@ pub(super) struct Kernel {
     pub(super) sq: (u64, u32),
     pub(super) rq: (u64, u32),
     pub(super) cq: (u64, u32),
+    /// What the kernel answers to `RESIZE_CQ`, and what it offers.
+    pub(super) resize: c_int,
+    pub(super) resized: (u64, u32),
     pub(super) wanted: Option<u32>,
     pub(super) destroy: c_int,
     /// The error of imports, or 0.
@@ -74,6 +78,8 @@ pub(super) const GOOD: Kernel = Kernel {
     sq: (SQ_KEY, ENTRIES),
     rq: (RQ_KEY, ENTRIES),
     cq: (CQ_KEY, ENTRIES),
+    resize: 0,
+    resized: (NEW_KEY, 2 * ENTRIES),
     wanted: None,
     destroy: 0,
     import: 0,
@@ -223,6 +229,26 @@ extern "C" fn ibv_cmd_create_cq(
     };
     answer::<ib_uverbs_create_cq_resp, _>(resp, resp_size, driver);
     0
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_resize_cq(
+    _cq: *mut ibv_cq,
+    _cqe: c_int,
+    _cmd: Private,
+    cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    assert_eq!(cmd_size, size_of::<Request<ib_uverbs_resize_cq>>());
+    let (error, (cq_key, num_cqe)) = kernel(|kernel| (kernel.resize, kernel.resized));
+    let driver = siw_uresp_resize_cq {
+        num_cqe,
+        cq_key,
+        ..Default::default()
+    };
+    answer::<ib_uverbs_resize_cq_resp, _>(resp, resp_size, driver);
+    error
 }
 
 #[no_mangle]

@@ -143,6 +143,82 @@ fn garbage_in_a_completion_queue_is_an_error() {
 }
 
 #[test]
+fn completions_keep_their_order_when_the_queue_is_resized() {
+    let program = Program::open(GOOD).unwrap();
+    let cq = program.cq();
+    let (first, second) = (program.queue(CQ_KEY), program.queue(NEW_KEY));
+    let post = |queue: &Shared, at: usize, id: u64| {
+        queue[at * 4].store(id, Relaxed);
+        queue[at * 4 + 1].store(0x0001, Relaxed);
+    };
+    let poll = || {
+        let mut wc = [ibv_wc::default(); 8];
+        // SAFETY: The queue and the room are valid.
+        let found = unsafe { program.ops.poll_cq.unwrap()(cq, 8, wc.as_mut_ptr()) };
+        wc.iter()
+            .take(found as usize)
+            .map(|wc| wc.wr_id)
+            .collect::<Vec<_>>()
+    };
+    // SAFETY: The queue is valid.
+    let resize = || unsafe { program.ops.resize_cq.unwrap()(cq, 8) } as u32;
+    for (at, id) in [1, 2, 3].into_iter().enumerate() {
+        post(&first, at, id);
+    }
+    assert_eq!(resize(), 0);
+    // SAFETY: The queue is valid.
+    unsafe { program.ops.req_notify_cq.unwrap()(cq, 0) };
+    assert_eq!(
+        (first[4 * 4].load(Relaxed), second[8 * 4].load(Relaxed)),
+        (0, 3)
+    );
+    post(&second, 0, 4);
+    assert_eq!(poll(), [1, 2, 3, 4]);
+    // What does not belong to the queue any more is not looked at.
+    post(&first, 3, 99);
+    assert_eq!(poll(), []);
+
+    // Resized twice without a poll in between.
+    for (at, id) in [5, 6].into_iter().enumerate() {
+        post(&second, at + 1, id);
+    }
+    kernel(|kernel| kernel.resized = (RQ_KEY, 4));
+    assert_eq!(resize(), 0);
+    let third = program.queue(RQ_KEY);
+    post(&third, 0, 7);
+    kernel(|kernel| kernel.resized = (SQ_KEY, 1));
+    assert_eq!(resize(), 0);
+    post(&program.queue(SQ_KEY), 0, 8);
+    assert_eq!(poll(), [5, 6, 7, 8]);
+}
+
+#[test]
+fn a_queue_that_is_not_resized_stays_as_it_was() {
+    let program = Program::open(Kernel {
+        resize: BUSY,
+        ..GOOD
+    })
+    .unwrap();
+    let cq = program.cq();
+    let driver = program.queue(CQ_KEY);
+    let mut wc = ibv_wc::default();
+    // SAFETY: The queue is valid.
+    let resize = || unsafe { program.ops.resize_cq.unwrap()(cq, 8) };
+    // SAFETY: The queue and the room are valid.
+    let mut poll = || unsafe { program.ops.poll_cq.unwrap()(cq, 1, &mut wc) };
+    for (at, (error, offer)) in [(BUSY, GOOD.resized), (0, (NEW_KEY, 3)), (0, (1, 4))]
+        .into_iter()
+        .enumerate()
+    {
+        kernel(|kernel| (kernel.resize, kernel.resized) = (error, offer));
+        driver[at * 4 + 1].store(1, Relaxed);
+        assert_ne!(resize(), 0, "{offer:?}");
+        assert_eq!(poll(), 1);
+        assert_eq!(poll(), 0);
+    }
+}
+
+#[test]
 fn an_invalidated_key_is_reported() {
     let program = Program::open(GOOD).unwrap();
     let cq = program.cq();

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks of the verbs that change an object in place. Both ends are in this process. Run as
+ * "change-check ADDRESS [TEST]", with an address of a siw device of this machine.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define WC_MS 5000
+#include "ends.h"
+#include "rng.h"
+
+/* Lines of /proc/self/maps that name the device. */
+static int mappings(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	must(!f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, "infiniband") != NULL;
+	fclose(f);
+	return n;
+}
+
+/* Sends messages FROM to TO, and waits until all of them have arrived. Polls the sender only. */
+static void send_all(struct pair *p, int from, int to)
+{
+	for (int i = from; i <= to; i++)
+		must(post_recv(&p->b, i, 0, 64));
+	must(ibv_req_notify_cq(p->b.rcq, 1));
+	for (int i = from; i <= to; i++)
+		must(post(&p->a, IBV_WR_SEND, i, 8, IBV_SEND_SIGNALED | (i == to ? IBV_SEND_SOLICITED : 0), NULL));
+	for (int i = from; i <= to; i++)
+		expect_wc(p->a.scq, i, IBV_WC_SUCCESS);
+	expect(cq_event(&p->b, 5000));
+}
+
+/* Completions that have not been polled are kept, in their order. */
+static void test_cq(void)
+{
+	struct shape small = usual;
+	struct ibv_cq *cq;
+	struct pair p;
+	int before;
+
+	small.cqe = 8;
+	connect_pair(&p, &usual, &small);
+	settle(&p);
+	cq = p.b.rcq;
+	before = mappings();
+	send_all(&p, 0, 5);
+	expect(ibv_resize_cq(cq, 4) == EINVAL);
+	expect(ibv_resize_cq(cq, 1 << 30) == EINVAL);
+	expect(ibv_resize_cq(cq, 0) == EINVAL);
+	expect(cq->cqe == 8);
+	must(ibv_resize_cq(cq, 33));
+	expect(cq->cqe == 64);
+	/* More than there was room for. */
+	send_all(&p, 6, 31);
+	must(ibv_resize_cq(cq, 128));
+	send_all(&p, 32, 34);
+	for (int i = 0; i <= 34; i++)
+		expect_wc(cq, i, IBV_WC_SUCCESS);
+	must(ibv_resize_cq(cq, 1));
+	expect(cq->cqe == 1);
+	send_all(&p, 35, 35);
+	must(ibv_resize_cq(cq, 1));
+	expect_wc(cq, 35, IBV_WC_SUCCESS);
+	for (int i = 0; i < 1000; i++)
+		must(ibv_resize_cq(cq, 1 + i % 64));
+	/* Some may have been one with their neighbours. */
+	expect(mappings() < before + 10);
+	disconnect_pair(&p);
+}
+
+/* A request for an event is not lost with the queue that it was made for. */
+static void test_cq_event(void)
+{
+	struct ibv_wc wc;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	for (int solicited = 0; solicited < 2; solicited++) {
+		for (int i = 0; i < 2; i++)
+			must(post_recv(&p.b, i, 0, 64));
+		must(ibv_req_notify_cq(p.b.rcq, solicited));
+		must(ibv_resize_cq(p.b.rcq, 16 << solicited));
+		expect(!cq_event(&p.b, 100));
+		must(post(&p.a, IBV_WR_SEND, 0, 8, IBV_SEND_SIGNALED | (solicited ? IBV_SEND_SOLICITED : 0), NULL));
+		expect(cq_event(&p.b, 5000));
+		must(ibv_resize_cq(p.b.rcq, 64));
+		expect_wc(p.b.rcq, 0, IBV_WC_SUCCESS);
+		/* It was answered, and is not repeated. */
+		must(post(&p.a, IBV_WR_SEND, 1, 8, IBV_SEND_SIGNALED, NULL));
+		expect_wc(p.b.rcq, 1, IBV_WC_SUCCESS);
+		expect(!cq_event(&p.b, 100));
+		expect_wc(p.a.scq, 0, IBV_WC_SUCCESS);
+		expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+	}
+	expect(!next_wc(p.b.rcq, &wc, 0));
+	disconnect_pair(&p);
+}
+
+struct resizer {
+	struct ibv_cq *cq[2];
+	int least;
+	atomic_bool stop;
+	unsigned long done;
+};
+
+static void *resize(void *arg)
+{
+	struct resizer *z = arg;
+	struct rng r = rng_of(1, 0);
+
+	for (; !z->stop; z->done++)
+		must(ibv_resize_cq(z->cq[z->done % 2], z->least + below(&r, 8 * z->least)));
+	return NULL;
+}
+
+/* Each completion is polled once and in order while the queues of both ends are resized. */
+static void test_cq_busy(void)
+{
+	enum { DEPTH = 32, ROUNDS = 20000 };
+	struct resizer z = { .least = 2 * DEPTH };
+	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
+	struct shape shape = usual;
+	struct ibv_wc wc[8];
+	pthread_t thread;
+	struct pair p;
+
+	shape.sends = shape.recvs = DEPTH;
+	connect_pair(&p, &shape, &shape);
+	settle(&p);
+	z.cq[0] = p.a.scq;
+	z.cq[1] = p.b.rcq;
+	must(pthread_create(&thread, NULL, resize, &z));
+	while (got < ROUNDS || done < ROUNDS) {
+		int n;
+
+		while (recvs < ROUNDS && recvs - got < DEPTH)
+			must(post_recv(&p.b, recvs++, 0, 64));
+		/* There is a receive for each. */
+		while (sent < recvs && sent - done < DEPTH)
+			must(post(&p.a, IBV_WR_SEND, sent++, 8, IBV_SEND_SIGNALED, NULL));
+		expect((n = ibv_poll_cq(p.a.scq, 8, wc)) >= 0);
+		for (int i = 0; i < n; i++)
+			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == done++);
+		expect((n = ibv_poll_cq(p.b.rcq, 8, wc)) >= 0);
+		for (int i = 0; i < n; i++)
+			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
+	}
+	z.stop = true;
+	must(pthread_join(thread, NULL));
+	printf("%lu times resized\n", z.done);
+	disconnect_pair(&p);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "cq", test_cq }, { "cq-event", test_cq_event }, { "cq-busy", test_cq_busy },
+};
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc < 2)
+		die("usage: %s ADDRESS [TEST]", argv[0]);
+	address = argv[1];
+	for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++)
+		if (argc < 3 || !strcmp(argv[2], tests[i].name)) {
+			printf("%s\n", tests[i].name);
+			tests[i].run();
+		}
+	return 0;
+}
