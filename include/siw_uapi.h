@@ -52,6 +52,9 @@ enum siw_feature {
 	 * SIW_WC_REM_OP_ERR on turn up.
 	 */
 	SIW_FEATURE_RFC7306 = 0x2,
+
+	/* Shared receive queues can be resized: siw_ureq_modify_srq. */
+	SIW_FEATURE_RESIZE_SRQ = 0x4,
 };
 
 /* The driver's part of the response to RESIZE_CQ. */
@@ -60,6 +63,21 @@ struct siw_uresp_resize_cq {
 	__u32 reserved;
 	/* The offset to map of a new queue, which is empty. The one before gets no more entries. */
 	__aligned_u64 cq_key;
+};
+
+/*
+ * The driver's part of MODIFY_SRQ, needed for IB_SRQ_MAX_WR: where the answer goes, because the
+ * command has none.
+ */
+struct siw_ureq_modify_srq {
+	__aligned_u64 response;
+};
+
+struct siw_uresp_modify_srq {
+	__u32 num_rqe;
+	/* The new queue has as many elements of the old one, from index 0 on. */
+	__u32 put;
+	__aligned_u64 srq_key;
 };
 
 enum {

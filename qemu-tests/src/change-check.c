@@ -124,7 +124,7 @@ static void *resize(void *arg)
 /* Each completion is polled once and in order while the queues of both ends are resized. */
 static void test_cq_busy(void)
 {
-	enum { DEPTH = 32, ROUNDS = 20000 };
+	enum { DEPTH = 32, ROUNDS = 8000 };
 	struct resizer z = { .least = 2 * DEPTH };
 	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
 	struct shape shape = usual;
@@ -159,11 +159,147 @@ static void test_cq_busy(void)
 	disconnect_pair(&p);
 }
 
+static int resize_srq(struct ibv_srq *srq, int max_wr, int limit)
+{
+	struct ibv_srq_attr attr = { .max_wr = max_wr, .srq_limit = limit };
+
+	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | (limit < 0 ? 0 : IBV_SRQ_LIMIT));
+}
+
+static bool shows(struct ibv_srq *srq, uint32_t max_wr, uint32_t limit)
+{
+	struct ibv_srq_attr attr;
+
+	must(ibv_query_srq(srq, &attr));
+	return attr.max_wr == max_wr && attr.srq_limit == limit;
+}
+
+/* Receives FROM to TO are the next ones that complete. */
+static void use_recvs(struct pair *p, int from, int to)
+{
+	for (int i = from; i <= to; i++) {
+		must(post(&p->a, IBV_WR_SEND, i, 8, IBV_SEND_SIGNALED, NULL));
+		expect_wc(p->a.scq, i, IBV_WC_SUCCESS);
+		expect_wc(p->b.rcq, i, IBV_WC_SUCCESS);
+	}
+}
+
+/* Requests that have not been used are kept, in their order, and so is the limit. */
+static void test_srq(void)
+{
+	struct shape shared = usual;
+	struct ibv_device_attr attr;
+	struct ibv_context *c;
+	struct ibv_srq *srq;
+	struct pair p;
+	int before;
+
+	shared.srq = 16;
+	connect_pair(&p, &usual, &shared);
+	settle(&p);
+	srq = p.b.srq;
+	c = p.b.id->verbs;
+	must(ibv_query_device(c, &attr));
+	expect(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	before = mappings();
+	for (int i = 0; i < 16; i++)
+		must(post_recv(&p.b, i, 0, 64));
+	use_recvs(&p, 0, 4);
+	expect(resize_srq(srq, 8, 0) == EINVAL);
+	expect(resize_srq(srq, 64, 65) == EINVAL);
+	expect(resize_srq(srq, 0, -1) == EINVAL);
+	expect(resize_srq(srq, attr.max_srq_wr + 1, -1) == EINVAL);
+	expect(shows(srq, 16, 0));
+	must(resize_srq(srq, 33, 3));
+	expect(shows(srq, 64, 3));
+	for (int i = 16; i < 16 + 64 - 11; i++)
+		must(post_recv(&p.b, i, 0, 64));
+	expect(post_recv(&p.b, 99, 0, 64) == ENOMEM);
+	use_recvs(&p, 5, 65);
+	/* Three are left: the limit is kept, and a queue that it is too large for is refused. */
+	expect(resize_srq(srq, 2, -1) == EINVAL);
+	must(resize_srq(srq, 4, -1));
+	expect(shows(srq, 4, 3));
+	expect(!async_event(c, IBV_EVENT_SRQ_LIMIT_REACHED, 100));
+	must(post_recv(&p.b, 69, 0, 64));
+	use_recvs(&p, 66, 66);
+	expect(!async_event(c, IBV_EVENT_SRQ_LIMIT_REACHED, 100));
+	use_recvs(&p, 67, 67);
+	expect(async_event(c, IBV_EVENT_SRQ_LIMIT_REACHED, 5000));
+	expect(shows(srq, 4, 0));
+	must(resize_srq(srq, 2, -1));
+	expect(resize_srq(srq, 1, -1) == EINVAL);
+	use_recvs(&p, 68, 69);
+	for (int i = 0; i < 1000; i++)
+		must(resize_srq(srq, 1 + i % 64, -1));
+	expect(mappings() < before + 10);
+	disconnect_pair(&p);
+}
+
+struct srq_resizer {
+	struct ibv_srq *srq;
+	int least;
+	atomic_bool stop;
+	unsigned long done, small;
+};
+
+static void *keep_resizing_srq(void *arg)
+{
+	struct srq_resizer *z = arg;
+	struct rng r = rng_of(2, 0);
+
+	for (; !z->stop; z->done++) {
+		int rc = resize_srq(z->srq, 1 + below(&r, 4 * z->least), -1);
+
+		expect(rc == 0 || rc == EINVAL);
+		z->small += rc == EINVAL;
+	}
+	return NULL;
+}
+
+/* Each request is used once and in order while the queue is resized. */
+static void test_srq_busy(void)
+{
+	enum { DEPTH = 32, ROUNDS = 8000 };
+	struct srq_resizer z = { .least = DEPTH };
+	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
+	struct shape shape = usual;
+	struct ibv_wc wc[8];
+	pthread_t thread;
+	struct pair p;
+
+	shape.srq = shape.sends = DEPTH;
+	connect_pair(&p, &usual, &shape);
+	settle(&p);
+	z.srq = p.b.srq;
+	must(pthread_create(&thread, NULL, keep_resizing_srq, &z));
+	while (got < ROUNDS || done < ROUNDS) {
+		int n;
+
+		/* There may be no room. */
+		while (recvs < ROUNDS && recvs - got < DEPTH && !(n = post_recv(&p.b, recvs, 0, 64)))
+			recvs++;
+		while (sent < recvs && sent - done < DEPTH)
+			must(post(&p.a, IBV_WR_SEND, sent++, 8, IBV_SEND_SIGNALED, NULL));
+		expect((n = ibv_poll_cq(p.a.scq, 8, wc)) >= 0);
+		for (int i = 0; i < n; i++)
+			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == done++);
+		expect((n = ibv_poll_cq(p.b.rcq, 8, wc)) >= 0);
+		for (int i = 0; i < n; i++)
+			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
+	}
+	z.stop = true;
+	must(pthread_join(thread, NULL));
+	printf("%lu times resized, %lu times too small\n", z.done, z.small);
+	disconnect_pair(&p);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
 	{ "cq", test_cq }, { "cq-event", test_cq_event }, { "cq-busy", test_cq_busy },
+	{ "srq", test_srq }, { "srq-busy", test_srq_busy },
 };
 
 int main(int argc, char **argv)

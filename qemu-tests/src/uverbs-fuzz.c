@@ -476,10 +476,22 @@ static void query(void)
 
 static void modify_srq(void)
 {
-	struct ib_uverbs_query_srq_resp resp;
-	COMMAND(modify_srq, .srq_handle = some(SRQ)->handle, .attr_mask = rnd(4), .max_wr = size(100), .srq_limit = size(100));
+	struct ib_uverbs_query_srq_resp none;
+	struct siw_uresp_modify_srq resp;
+	struct object *srq = some(SRQ);
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_modify_srq cmd;
+		struct siw_ureq_modify_srq ours;
+	} __attribute__((packed)) req = {
+		.cmd = { .srq_handle = srq->handle, .attr_mask = rnd(4), .max_wr = size(100), .srq_limit = one_in(2) ? 0 : size(100) },
+		.ours = { .response = (uintptr_t)response(&resp) },
+	};
 
-	ISSUE(IB_USER_VERBS_CMD_MODIFY_SRQ, resp);
+	if (ISSUE(IB_USER_VERBS_CMD_MODIFY_SRQ, none) && (req.cmd.attr_mask & 1) && rnd(4)) {
+		srq->size = resp.num_rqe;
+		srq->key = resp.srq_key;
+	}
 }
 
 static void cq_commands(void)

@@ -87,6 +87,8 @@ ranks! {
     QpState = c"siw_qp_state", HardIrq;
     /// The path attributes of a QP.
     QpPath = c"siw_qp_path", Process;
+    /// The offer to map a shared receive queue. Held while the queue is resized.
+    SrqOffer = c"siw_srq_offer", Process;
     /// The periodic look at the rings of a dead QP.
     Reaper = c"siw_reaper", Process;
     /// A kernel consumer's send queue.

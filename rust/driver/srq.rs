@@ -20,6 +20,7 @@ use crate::{
         errno,
         rdma::{
             srq,
+            Customer,
             MmapEntry,
             RecvWrs,
             Udata, //
@@ -29,10 +30,14 @@ use crate::{
     uapi::abi, //
 };
 use iwarp::mem::access::PdId;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Mutex, //
+};
 
 struct Queue {
     ring: RecvRing,
+    size: u32,
     /// Raise the limit event once fewer requests than this are left; 0: never.
     limit: u32,
 }
@@ -43,9 +48,10 @@ pub(crate) struct Srq {
     #[pin]
     queue: SpinLockIrq<Queue>,
     pd: PdId,
-    size: u32,
     max_sge: u32,
-    entry: Option<MmapEntry<Siw>>,
+    /// The offer to map the ring of a program.
+    #[pin]
+    offer: Mutex<Option<MmapEntry<Siw>>>,
     _counted: Counted,
 }
 
@@ -60,8 +66,7 @@ impl srq::Operations<Siw> for Srq {
             return Err(errno::eopnotsupp());
         }
         let attr = &init.attr;
-        if attr.max_wr == 0
-            || attr.max_wr > limits::SRQ_WR
+        if !(1..=limits::SRQ_WR).contains(&attr.max_wr)
             || attr.max_sge > limits::SGE
             || attr.limit > attr.max_wr
         {
@@ -70,8 +75,10 @@ impl srq::Operations<Siw> for Srq {
         let pd = new.pd();
         let counted = Count::take(pd.dev(), |dev| &dev.counts.srq, limits::SRQ)?;
         let (ring, size, entry) = RecvRing::new(attr.max_wr, new.customer())?;
+        let key = entry.as_ref().map(MmapEntry::key);
         let queue = Queue {
             ring,
+            size,
             limit: attr.limit,
         };
         let max_sge = attr.max_sge;
@@ -79,41 +86,53 @@ impl srq::Operations<Siw> for Srq {
         let srq = new.init(try_pin_init!(Self {
             queue <- ranked_spinlock!(Rank::Srq, queue),
             pd,
-            size,
             max_sge,
-            entry,
+            offer <- ranked_mutex!(Rank::SrqOffer, entry),
             _counted: counted,
         }? Error))?;
-        if let (Some(udata), Some(entry)) = (udata, &srq.entry) {
+        if let (Some(udata), Some(srq_key)) = (udata, key) {
             udata.respond_full(&abi::RespCreateSrq {
-                num_rqe: srq.size,
+                num_rqe: size,
                 pad: 0,
-                srq_key: entry.key(),
+                srq_key,
             })?;
         }
         Ok(srq)
     }
 
-    /// Arms the limit event.
-    fn modify(srq: &SrqObj, attr: &srq::Attr, mask: srq::Mask) -> Result {
+    /// Arms the limit event, and resizes the queue of a program whose library can go over to
+    /// another one.
+    fn modify(
+        srq: &SrqObj,
+        attr: &srq::Attr,
+        mask: srq::Mask,
+        program: Option<(Customer<'_, Siw>, &mut Udata<'_>)>,
+    ) -> Result {
+        let limit = mask.limit.then_some(attr.limit);
         if mask.max_wr {
-            return Err(errno::eopnotsupp());
+            let (user, udata) = program.ok_or(errno::eopnotsupp())?;
+            if udata.inlen() == 0 {
+                return Err(errno::eopnotsupp());
+            }
+            return srq.resize(attr.max_wr, limit, user, udata);
         }
-        if mask.limit {
-            if attr.limit > srq.size {
+        if let Some(limit) = limit {
+            let mut queue = srq.queue.lock();
+            if limit > queue.size {
                 return Err(EINVAL);
             }
-            srq.queue.lock().limit = attr.limit;
+            queue.limit = limit;
         }
         Ok(())
     }
 
     /// The limit is 0 after it was reached.
     fn query(srq: &SrqObj) -> Result<srq::Attr> {
+        let queue = srq.queue.lock();
         Ok(srq::Attr {
-            max_wr: srq.size,
+            max_wr: queue.size,
             max_sge: srq.max_sge,
-            limit: srq.queue.lock().limit,
+            limit: queue.limit,
         })
     }
 
@@ -127,6 +146,50 @@ impl srq::Operations<Siw> for Srq {
 }
 
 impl SrqObj {
+    /// Goes over to another ring with what is posted. The program posts nothing meanwhile, but
+    /// messages keep coming in. So the requests are copied without the spinlock, and those that
+    /// were taken meanwhile are left out in the end.
+    fn resize(
+        &self,
+        max_wr: u32,
+        limit: Option<u32>,
+        user: Customer<'_, Siw>,
+        udata: &mut Udata<'_>,
+    ) -> Result {
+        if !(1..=limits::SRQ_WR).contains(&max_wr) {
+            return Err(EINVAL);
+        }
+        let req = udata.read::<abi::ReqModifySrq>(size_of::<abi::ReqModifySrq>())?;
+        let (mut ring, size, entry) = RecvRing::new(max_wr, Some(user))?;
+        let entry = entry.ok_or(EINVAL)?;
+        let mut offer = self.offer.lock();
+        let old = self.queue.lock().ring.snapshot()?;
+        let taken = || self.queue.lock().ring.taken_since(&old);
+        let put = ring.fill(&old, taken)?;
+        let resp = abi::RespModifySrq {
+            num_rqe: size,
+            put,
+            srq_key: entry.key(),
+        };
+        udata.respond_at(req.response, &resp)?;
+        // Few are left for the second time.
+        ring.skip_to(taken().min(put));
+
+        let mut queue = self.queue.lock();
+        let limit = limit.unwrap_or(queue.limit);
+        if limit > size {
+            return Err(EINVAL);
+        }
+        let taken = queue.ring.taken_since(&old);
+        ring.skip_to(taken.min(put));
+        core::mem::swap(&mut queue.ring, &mut ring);
+        queue.size = size;
+        queue.limit = limit;
+        drop(queue);
+        *offer = Some(entry);
+        Ok(())
+    }
+
     /// Takes the next request into `wr`; `false` if there is none. Raises the limit event when the
     /// queue runs low. Any context; no lock from `Rank::QpPair` on may be held.
     pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {

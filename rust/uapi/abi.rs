@@ -201,13 +201,30 @@ pub(crate) struct RespCreateSrq {
     pub(crate) srq_key: u64,
 }
 
+/// `struct siw_ureq_modify_srq`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+pub(crate) struct ReqModifySrq {
+    pub(crate) response: u64,
+}
+
+/// `struct siw_uresp_modify_srq`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+pub(crate) struct RespModifySrq {
+    pub(crate) num_rqe: u32,
+    pub(crate) put: u32,
+    pub(crate) srq_key: u64,
+}
+
 /// `enum siw_feature`: what a program's library has asked for and got.
 pub(crate) mod feature {
     use crate::uapi::generated as b;
 
     pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
     pub(crate) const RFC7306: u32 = b::siw_feature_SIW_FEATURE_RFC7306;
-    pub(crate) const ALL: u32 = WINDOWS | RFC7306;
+    pub(crate) const RESIZE_SRQ: u32 = b::siw_feature_SIW_FEATURE_RESIZE_SRQ;
+    pub(crate) const ALL: u32 = WINDOWS | RFC7306 | RESIZE_SRQ;
 }
 
 /// `struct siw_ureq_alloc_ctx`.
@@ -288,6 +305,8 @@ same_sizes! {
     ReqRegMr = siw_ureq_reg_mr;
     RespRegMr = siw_uresp_reg_mr;
     RespCreateSrq = siw_uresp_create_srq;
+    ReqModifySrq = siw_ureq_modify_srq;
+    RespModifySrq = siw_uresp_modify_srq;
     ReqAllocCtx = siw_ureq_alloc_ctx;
     RespAllocCtx = siw_uresp_alloc_ctx;
 }
@@ -310,6 +329,8 @@ same_offsets! {
     ReqRegMr { stag_key, pad } = siw_ureq_reg_mr;
     RespRegMr { stag } = siw_uresp_reg_mr;
     RespCreateSrq { num_rqe, srq_key } = siw_uresp_create_srq;
+    ReqModifySrq { response } = siw_ureq_modify_srq;
+    RespModifySrq { num_rqe, put, srq_key } = siw_uresp_modify_srq;
     ReqAllocCtx { want, reserved } = siw_ureq_alloc_ctx;
     RespAllocCtx { dev_id } = siw_uresp_alloc_ctx;
 }

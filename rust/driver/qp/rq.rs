@@ -79,10 +79,14 @@ impl RecvWr {
 pub(crate) struct RecvRing(Queue<UserRecv, Slots<RecvWr>>);
 
 /// A program's ring, and the position of the next element.
+#[derive(Clone)]
 struct UserRecv {
     ring: UserRing<abi::Rqe>,
     get: u32,
 }
+
+/// A program's ring as it was.
+pub(crate) struct Snapshot(UserRecv);
 
 impl RecvRing {
     /// A ring for `wrs` requests, its size, and its mapping for `user` if there is one. Sleeps.
@@ -101,6 +105,51 @@ impl RecvRing {
         };
         let entry = MmapEntry::new(user, mem)?;
         Ok((Self(Queue::User(ring)), size, Some(entry)))
+    }
+
+    /// The ring of a program as it is now, and stays as long as the program does not post.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.0.user().cloned().map(Snapshot).ok_or(EINVAL)
+    }
+
+    /// The number of elements that have been taken since.
+    pub(crate) fn taken_since(&self, then: &Snapshot) -> u32 {
+        self.0
+            .user()
+            .map_or(0, |now| now.get.wrapping_sub(then.0.get))
+    }
+
+    /// Copies what was posted to this ring, which is empty and not in use, and returns the number
+    /// of elements. They include those that are taken meanwhile: `taken` says how many of them
+    /// there are since the snapshot. `EINVAL` if there is no room. Takes long.
+    pub(crate) fn fill(&self, from: &Snapshot, taken: impl Fn() -> u32) -> Result<u32> {
+        let (Some(to), UserRecv { ring, get }) = (self.0.user(), &from.0) else {
+            return Err(EINVAL);
+        };
+        let mut rqe = abi::Rqe::default();
+        for count in 0..ring.entries() {
+            let is_posted = ring.take(get.wrapping_add(count), abi::wqe::VALID, &mut rqe);
+            if !is_posted && count >= taken() {
+                return Ok(count);
+            }
+            if count >= to.ring.entries() {
+                return Err(EINVAL);
+            }
+            if is_posted {
+                to.ring.store(count, &rqe);
+            }
+        }
+        Ok(ring.entries())
+    }
+
+    /// Goes on to element `index` of a program's ring, and frees those before it.
+    pub(crate) fn skip_to(&mut self, index: u32) {
+        if let Queue::User(UserRecv { ring, get }) = &mut self.0 {
+            while *get < index {
+                ring.free(*get);
+                *get = get.wrapping_add(1);
+            }
+        }
     }
 
     /// Whether the `nth` element from the head is posted.

@@ -70,8 +70,14 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// Changes what `mask` names. May sleep.
-    fn modify(srq: &Srq<D>, attr: &Attr, mask: Mask) -> Result {
+    /// Changes what `mask` names, or nothing. `program` is there if the consumer is a program.
+    /// Calls for one SRQ may overlap. May sleep.
+    fn modify(
+        srq: &Srq<D>,
+        attr: &Attr,
+        mask: Mask,
+        program: Option<(Customer<'_, D>, &mut Udata<'_>)>,
+    ) -> Result {
         missing()
     }
 
@@ -213,17 +219,22 @@ pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
     srq: *mut ib_srq,
     attr: *mut ib_srq_attr,
     mask: bindings::ib_srq_attr_mask,
-    _udata: *mut ib_udata,
+    udata: *mut ib_udata,
 ) -> Int {
     // SAFETY: By the requirements of this function.
     let srq = unsafe { Srq::<D>::from_raw(srq) };
+    // SAFETY: By *verb*, and by *live* for the context.
+    let customer = unsafe { Customer::from_raw(udata) };
+    // SAFETY: By *verb*: null, or of the verb that this call executes.
+    let mut udata = unsafe { Udata::from_raw(udata) };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = Attr::new(unsafe { &*attr });
     let mask = Mask {
         max_wr: mask & bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR != 0,
         limit: mask & bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0,
     };
-    to_errno(<D::Srq>::modify(srq, &attr, mask))
+    let program = customer.zip(udata.as_mut());
+    to_errno(<D::Srq>::modify(srq, &attr, mask, program))
 }
 
 /// # Safety

@@ -11,7 +11,11 @@ use core::{
 
 use kernel::{
     error::to_result,
-    prelude::*, //
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
 use zerocopy::Immutable;
 
@@ -96,6 +100,15 @@ impl Udata<'_> {
         to_result(unsafe {
             bindings::_ib_respond_udata(self.raw, (&raw const *resp).cast(), size_of::<T>())
         })
+    }
+
+    /// Writes a response to `addr`, which the program has named in its request, because the verb
+    /// has no response of its own.
+    pub(crate) fn respond_at<T: Immutable + IntoBytes>(&mut self, addr: u64, resp: &T) -> Result {
+        let addr = usize::try_from(addr).map_err(|_| EFAULT)?;
+        UserSlice::new(UserPtr::from_addr(addr), size_of::<T>())
+            .writer()
+            .write_slice(resp.as_bytes())
     }
 
     /// Writes the response; fails if there is not enough room for it.

@@ -31,11 +31,11 @@ pub(crate) struct Recvs {
 }
 
 impl Recvs {
-    /// Maps a queue.
-    pub(crate) fn map(offer: &Offer) -> Result<Self, Errno> {
+    /// Maps a queue, whose next element is `put`.
+    pub(crate) fn map(offer: &Offer, put: u32) -> Result<Self, Errno> {
         Ok(Self {
             ring: Ring::map(offer, 0)?,
-            put: 0,
+            put,
         })
     }
 

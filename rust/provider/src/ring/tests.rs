@@ -89,7 +89,11 @@ fn offers_that_make_no_sense_are_refused() {
     for entries in [0, 3, 6, u32::MAX, u32::MAX - 1] {
         let offer = Offer::of(&file, 0, entries);
         assert_eq!(Sends::map(&offer).err(), Some(Errno::EPROTO), "{entries}");
-        assert_eq!(Recvs::map(&offer).err(), Some(Errno::EPROTO), "{entries}");
+        assert_eq!(
+            Recvs::map(&offer, 0).err(),
+            Some(Errno::EPROTO),
+            "{entries}"
+        );
         assert_eq!(
             Completions::map(&offer).err(),
             Some(Errno::EPROTO),
@@ -239,7 +243,7 @@ fn refused_sends_are_taken_back() {
 #[test]
 fn a_receive_is_laid_out_as_the_driver_reads_it() {
     let (file, driver) = memory(RQE * 2);
-    let mut recvs = Recvs::map(&Offer::of(&file, 0, 2)).unwrap();
+    let mut recvs = Recvs::map(&Offer::of(&file, 0, 2), 0).unwrap();
     assert_eq!(recvs.push(1, &[LIST[0]; MAX_SGE + 1]), Err(Errno::EINVAL));
     recvs.push(1, &[]).unwrap();
     recvs.push(2, LIST).unwrap();

@@ -35,6 +35,7 @@ pub(crate) mod feature {
 
     pub(crate) const WINDOWS: u32 = b::siw_feature_SIW_FEATURE_WINDOWS;
     pub(crate) const RFC7306: u32 = b::siw_feature_SIW_FEATURE_RFC7306;
+    pub(crate) const RESIZE_SRQ: u32 = b::siw_feature_SIW_FEATURE_RESIZE_SRQ;
 }
 
 /// `enum siw_wqe_flags`: flags of elements.

@@ -60,6 +60,7 @@ plain! {
     bindings::siw_uresp_create_srq,
     bindings::ib_uverbs_query_srq,
     bindings::ib_uverbs_modify_srq,
+    bindings::siw_ureq_modify_srq,
 }
 
 /// A request, which libibverbs calls `struct ibv_NAME` if nothing is for the driver. It fills in

@@ -339,6 +339,9 @@ fn firmware(raw: u64) -> [u8; 64] {
     text
 }
 
+/// `IBV_DEVICE_SRQ_RESIZE`.
+const SRQ_RESIZE: u32 = bindings::ibv_device_cap_flags_IBV_DEVICE_SRQ_RESIZE;
+
 /// `query_device_ex`.
 ///
 /// # Safety
@@ -361,12 +364,16 @@ pub(super) unsafe extern "C" fn query_device_ex(
         let text: *mut [u8; 64] = attr.cast();
         // SAFETY: The call above fails if there is no room for the original attributes.
         unsafe { text.write(firmware(resp.core.base.fw_ver)) };
-        // The driver does not know, when it says what the device can do, whether it is asked by a
-        // library that can ask for it.
-        // SAFETY: The context is part of what `alloc_context` has made.
-        if unsafe { (*outer(context)).features } & feature::RFC7306 != 0 {
+        // The driver cannot say what does not hold for programs that use another library.
+        // SAFETY: The context is part of what `alloc_context` has made, and in use.
+        let features = unsafe { (*outer(context)).features };
+        if features & feature::RFC7306 != 0 {
             // SAFETY: There is room for the original attributes, or the call above fails.
             unsafe { (*attr).orig_attr.atomic_cap = ATOMIC_GLOB };
+        }
+        if features & feature::RESIZE_SRQ != 0 {
+            // SAFETY: There is room for the original attributes, or the call above fails.
+            unsafe { (*attr).orig_attr.device_cap_flags |= SRQ_RESIZE };
         }
     }
     number(result)

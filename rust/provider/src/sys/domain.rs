@@ -86,6 +86,11 @@ impl Member {
         self.hold.features()
     }
 
+    /// The descriptor of the device.
+    pub(super) fn fd(&self) -> c_int {
+        self.hold.fd()
+    }
+
     /// Whether the context is imported.
     pub(super) fn imported(&self) -> bool {
         self.hold.imported()

@@ -127,7 +127,7 @@ pub(super) const fn context_ops<V: Provider>() -> VerbsContextOps {
         modify_cq_to_modify_flow_action_esp: [None; 2],
         modify_qp: Some(qp::modify_qp::<V>),
         modify_qp_rate_limit: [None; 1],
-        modify_srq: Some(srq::modify_srq),
+        modify_srq: Some(srq::modify_srq::<V>),
         modify_wq_to_open_xrcd: [None; 3],
         poll_cq: Some(cq::poll_cq::<V>),
         post_recv: Some(qp::post_recv::<V>),

@@ -120,6 +120,13 @@ pub(crate) trait Provider: 'static {
     /// Makes what belongs to a shared receive queue.
     fn create_srq(new: &NewSrq) -> Result<Self::Srq, Errno>;
 
+    /// Goes over to the queue that `command` has the driver make, and the index at which the next
+    /// element of it goes. If it cannot be mapped, what is posted afterwards is lost.
+    fn resize_srq(
+        srq: &Self::Srq,
+        command: impl FnOnce() -> Result<(Offer, u32), Errno>,
+    ) -> Result<(), Errno>;
+
     /// The same as [`Self::post_recv`].
     fn post_srq_recv(srq: &Self::Srq, wrs: &mut RecvWrs<'_>) -> Result<(), Errno>;
 }

@@ -3,6 +3,7 @@
 //! Shared receive queues.
 
 use super::{
+    abi::feature,
     bindings::{
         ib_uverbs_create_srq,
         ib_uverbs_create_srq_resp,
@@ -12,8 +13,11 @@ use super::{
         ibv_recv_wr,
         ibv_srq,
         ibv_srq_attr,
+        ibv_srq_attr_mask_IBV_SRQ_MAX_WR,
         ibv_srq_init_attr,
-        siw_uresp_create_srq, //
+        siw_ureq_modify_srq,
+        siw_uresp_create_srq,
+        siw_uresp_modify_srq, //
     },
     command::{
         Message,
@@ -40,6 +44,9 @@ use super::{
     wr::Wrs, //
 };
 use core::ffi::c_int;
+
+/// `IBV_SRQ_MAX_WR`.
+const MAX_WR: c_int = ibv_srq_attr_mask_IBV_SRQ_MAX_WR as c_int;
 
 /// What belongs to a shared receive queue.
 type Payload<V> = (<V as Provider>::Srq, Member);
@@ -111,17 +118,44 @@ pub(super) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
 /// # Safety
 ///
 /// As `ops` says.
-pub(super) unsafe extern "C" fn modify_srq(
+pub(super) unsafe extern "C" fn modify_srq<V: Provider>(
     srq: *mut ibv_srq,
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    let mut req = Request::<ib_uverbs_modify_srq>::zeroed();
-    let (cmd, size) = req.parts();
-    // SAFETY: The queue and the attributes are valid; the request is as long as said.
-    number(Errno::check(unsafe {
-        private::ibv_cmd_modify_srq(srq, attr, mask, cmd, size)
-    }))
+    if mask & MAX_WR == 0 {
+        let mut req = Request::<ib_uverbs_modify_srq>::zeroed();
+        let (cmd, size) = req.parts();
+        // SAFETY: The queue and the attributes are valid; the request is as long as said.
+        return number(Errno::check(unsafe {
+            private::ibv_cmd_modify_srq(srq, attr, mask, cmd, size)
+        }));
+    }
+    // SAFETY: From `create_srq`, and nobody destroys a queue that is in use.
+    let (this, hold) = unsafe { payload::<ibv_srq, Payload<V>>(srq) };
+    // C siw would ignore it.
+    if hold.features() & feature::RESIZE_SRQ == 0 {
+        return Errno::EOPNOTSUPP.number();
+    }
+    let command = || {
+        let mut resp = siw_uresp_modify_srq::default();
+        let mut req = Request::<ib_uverbs_modify_srq, siw_ureq_modify_srq>::zeroed();
+        req.driver.response = (&raw mut resp).expose_provenance() as u64;
+        let (cmd, size) = req.parts();
+        // SAFETY: The queue and the attributes are valid; the request is as long as said, and there
+        // is room for the response that it asks for.
+        Errno::check(unsafe { private::ibv_cmd_modify_srq(srq, attr, mask, cmd, size) })?;
+        // The kernel has written it.
+        // SAFETY: It is a variable of this function.
+        let resp = unsafe { (&raw const resp).read_volatile() };
+        let offer = Offer {
+            fd: hold.fd(),
+            key: resp.srq_key,
+            entries: resp.num_rqe,
+        };
+        Ok((offer, resp.put))
+    };
+    number(V::resize_srq(this, command))
 }
 
 /// `destroy_srq`.

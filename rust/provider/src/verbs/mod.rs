@@ -120,7 +120,7 @@ impl Provider for Siw {
     type Polling = Entries;
     type Batch = Sends;
 
-    const WANT: u32 = feature::WINDOWS | feature::RFC7306;
+    const WANT: u32 = feature::WINDOWS | feature::RFC7306 | feature::RESIZE_SRQ;
 
     fn create_cq(queue: &Offer) -> Result<Cq, Errno> {
         let current = Completions::map(queue)?;
@@ -243,6 +243,17 @@ impl Provider for Siw {
 
     fn create_srq(new: &NewSrq) -> Result<Srq, Errno> {
         Ok(Srq(RecvQueue::map(&new.recvs, new.max_sge)?))
+    }
+
+    fn resize_srq(
+        srq: &Srq,
+        command: impl FnOnce() -> Result<(Offer, u32), Errno>,
+    ) -> Result<(), Errno> {
+        // Nobody posts while the driver copies what is posted.
+        let mut queue = srq.0.queue.lock();
+        let (offer, put) = command()?;
+        *queue = Recvs::map(&offer, put)?;
+        Ok(())
     }
 
     fn post_srq_recv(srq: &Srq, wrs: &mut RecvWrs<'_>) -> Result<(), Errno> {

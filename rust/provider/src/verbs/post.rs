@@ -231,7 +231,7 @@ impl RecvQueue {
     /// Maps a queue.
     pub(super) fn map(queue: &Offer, max_sge: u32) -> Result<Self, Errno> {
         Ok(Self {
-            queue: Locked::new(Recvs::map(queue)?),
+            queue: Locked::new(Recvs::map(queue, 0)?),
             max_sge,
         })
     }

@@ -304,6 +304,37 @@ extern "C" fn ibv_cmd_post_send(
     0
 }
 
+#[no_mangle]
+extern "C" fn ibv_cmd_modify_srq(
+    _srq: *mut ibv_srq,
+    _attr: *mut ibv_srq_attr,
+    mask: c_int,
+    cmd: Private,
+    cmd_size: usize,
+) -> c_int {
+    type Command = Request<ib_uverbs_modify_srq, siw_ureq_modify_srq>;
+    if mask as u32 & ibv_srq_attr_mask_IBV_SRQ_MAX_WR == 0 {
+        assert_eq!(cmd_size, size_of::<Request<ib_uverbs_modify_srq>>());
+        return 0;
+    }
+    assert_eq!(cmd_size, size_of::<Command>());
+    let (error, (srq_key, num_rqe)) = kernel(|kernel| (kernel.resize, kernel.resized));
+    // SAFETY: The request is as large as the library says.
+    let response = unsafe { (*cmd.cast::<Command>()).driver.response };
+    let answer = siw_uresp_modify_srq {
+        num_rqe,
+        put: 3,
+        srq_key,
+    };
+    if error == 0 {
+        let to: *mut siw_uresp_modify_srq =
+            core::ptr::with_exposed_provenance_mut(response as usize);
+        // SAFETY: The library has room for it there.
+        unsafe { to.write(answer) };
+    }
+    error
+}
+
 fn destroy() -> c_int {
     kernel(|kernel| {
         kernel.destroyed += u32::from(kernel.destroy == 0);
@@ -448,7 +479,7 @@ macro_rules! plain_calls {
 
 plain_calls! {
     ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr
-    ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq ibv_cmd_modify_srq
+    ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq
     ibv_query_qp_data_in_order
 }
 

@@ -421,6 +421,44 @@ fn nothing_is_left_of_sends_that_the_driver_refuses() {
 }
 
 #[test]
+fn receives_go_on_where_the_driver_says() {
+    // Without the feature nobody would resize the queue.
+    for (features, resize, resized, want) in [
+        (0, 0, GOOD.resized, EOPNOTSUPP),
+        (feature::RESIZE_SRQ, BUSY, GOOD.resized, BUSY as u32),
+        (feature::RESIZE_SRQ, 0, (NEW_KEY, 3), EPROTO),
+        (feature::RESIZE_SRQ, 0, GOOD.resized, 0),
+    ] {
+        let mut program = Program::open(Kernel {
+            features,
+            resize,
+            resized,
+            ..GOOD
+        })
+        .unwrap();
+        let srq = program.srq();
+        let (old, new) = (program.queue(RQ_KEY), program.queue(NEW_KEY));
+        let mut attr = ibv_srq_attr::default();
+        let modify = program.ops.modify_srq.unwrap();
+        let (limit, max_wr) = (
+            ibv_srq_attr_mask_IBV_SRQ_LIMIT as c_int,
+            ibv_srq_attr_mask_IBV_SRQ_MAX_WR as c_int,
+        );
+        // SAFETY: The queue and the attributes are valid.
+        assert_eq!(unsafe { modify(srq, &mut attr, limit) }, 0);
+        // SAFETY: The queue and the attributes are valid.
+        let error = unsafe { modify(srq, &mut attr, limit | max_wr) };
+        assert_eq!(error as u32, want);
+        let (mut wr, mut bad) = (ibv_recv_wr::default(), null_mut());
+        let post = program.ops.post_srq_recv.unwrap();
+        // SAFETY: The queue and the work request are valid.
+        assert_eq!(unsafe { post(srq, &mut wr, &mut bad) }, 0);
+        let heads = (old[1].load(Relaxed), new[3 * 14 + 1].load(Relaxed));
+        assert_eq!(heads, if want == 0 { (0, 1) } else { (1, 0) });
+    }
+}
+
+#[test]
 fn receives_are_refused_where_there_is_no_room() {
     let mut program = Program::open(GOOD).unwrap();
     let srq = program.srq();
