@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 
 #define WC_MS 5000
 #include "ends.h"
@@ -294,12 +295,166 @@ static void test_srq_busy(void)
 	disconnect_pair(&p);
 }
 
+/* Reads with that key and address from B. Returns the status; after an error both ends are done. */
+static enum ibv_wc_status read_from(struct pair *p, void *addr, uint32_t rkey)
+{
+	struct ibv_mr there = { .addr = addr, .rkey = rkey };
+	struct ibv_wc wc;
+
+	must(post(&p->a, IBV_WR_RDMA_READ, 7, 64, IBV_SEND_SIGNALED, &there));
+	expect(next_wc(p->a.scq, &wc, 5000) && wc.wr_id == 7);
+	return wc.status;
+}
+
+static const int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
+
+/* What is changed holds for the new key, and the old one is refused. */
+static void test_mr(void)
+{
+	enum { AGAIN, RIGHTS, MEMORY, DOMAIN, ALL };
+	char *other = calloc(1, SIZE);
+	struct pair p;
+
+	strcpy(other, "other");
+	for (int round = 0; round < 2 * ALL; round++) {
+		int what = round / 2, flags = IBV_REREG_MR_CHANGE_ACCESS;
+		struct ibv_pd *pd;
+		struct ibv_mr *mr;
+		uint32_t old;
+
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		mr = p.b.mr;
+		old = mr->rkey;
+		strcpy(p.b.buf, "first");
+		expect(read_from(&p, p.b.buf, old) == IBV_WC_SUCCESS && !strcmp(p.a.buf, "first"));
+		must(!(pd = ibv_alloc_pd(p.b.id->verbs)));
+		if (what == AGAIN)
+			must(ibv_rereg_mr(mr, flags, NULL, NULL, 0, all_rights));
+		else if (what == RIGHTS)
+			must(ibv_rereg_mr(mr, flags, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+		else if (what == MEMORY)
+			must(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, other, SIZE / 2, 0));
+		else
+			must(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0));
+		expect(mr->rkey != old && mr->rkey == mr->lkey && mr->rkey >> 8 == old >> 8);
+		if (round % 2) {
+			expect(read_from(&p, p.b.buf, old) == IBV_WC_REM_ACCESS_ERR);
+		} else if (what == AGAIN) {
+			expect(read_from(&p, p.b.buf, mr->rkey) == IBV_WC_SUCCESS);
+		} else if (what == MEMORY) {
+			expect(read_from(&p, other, mr->rkey) == IBV_WC_SUCCESS && !strcmp(p.a.buf, "other"));
+			expect(read_from(&p, other + SIZE / 2, mr->rkey) == IBV_WC_REM_ACCESS_ERR);
+		} else {
+			expect(read_from(&p, p.b.buf, mr->rkey) == IBV_WC_REM_ACCESS_ERR);
+		}
+		disconnect_pair(&p);
+		must(ibv_dealloc_pd(pd));
+	}
+	free(other);
+}
+
+/* A region that could not be written before gets pages of its own. */
+static void test_mr_write(void)
+{
+	struct shape closed = usual;
+	struct pair p;
+
+	closed.access = 0;
+	connect_pair(&p, &usual, &closed);
+	strcpy(p.a.buf, "written");
+	must(ibv_rereg_mr(p.b.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, all_rights));
+	must(post(&p.a, IBV_WR_RDMA_WRITE, 1, 64, IBV_SEND_SIGNALED, p.b.mr));
+	expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+	expect(read_from(&p, p.b.buf, p.b.mr->rkey) == IBV_WC_SUCCESS);
+	expect(!strcmp(p.b.buf, "written"));
+	disconnect_pair(&p);
+}
+
+/* Whether the region can be used as before. */
+static bool is_as_before(struct pair *p, struct ibv_mr before)
+{
+	struct ibv_mr *mr = p->b.mr;
+
+	return mr->rkey == before.rkey && mr->lkey == before.lkey && read_from(p, p->b.buf, before.rkey) == IBV_WC_SUCCESS;
+}
+
+/* What is refused changes nothing. */
+static void test_mr_refused(void)
+{
+	struct ibv_mw_bind bind = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED };
+	int access = IBV_REREG_MR_CHANGE_ACCESS, memory = IBV_REREG_MR_CHANGE_TRANSLATION;
+	char *hole = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct shape shape = usual;
+	struct ibv_mr before;
+	struct ibv_mw *mw;
+	struct pair p;
+
+	must(hole == MAP_FAILED);
+	shape.access = all_rights;
+	connect_pair(&p, &usual, &shape);
+	settle(&p);
+	before = *p.b.mr;
+	expect(ibv_rereg_mr(p.b.mr, access, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE) == IBV_REREG_MR_ERR_CMD);
+	expect(is_as_before(&p, before));
+	expect(ibv_rereg_mr(p.b.mr, access, NULL, NULL, 0, 1 << 19) == IBV_REREG_MR_ERR_CMD);
+	expect(is_as_before(&p, before));
+	expect(ibv_rereg_mr(p.b.mr, memory, NULL, hole, SIZE, 0) == IBV_REREG_MR_ERR_CMD);
+	expect(is_as_before(&p, before));
+	expect(ibv_rereg_mr(p.b.mr, memory, NULL, (void *)-1ul, SIZE, 0) == IBV_REREG_MR_ERR_CMD);
+	expect(is_as_before(&p, before));
+
+	must(!(mw = ibv_alloc_mw(p.b.pd, IBV_MW_TYPE_1)));
+	bind.bind_info = (struct ibv_mw_bind_info){ .mr = p.b.mr, .addr = (uintptr_t)p.b.buf, .length = 64,
+						    .mw_access_flags = IBV_ACCESS_REMOTE_READ };
+	must(ibv_bind_mw(p.b.id->qp, mw, &bind));
+	expect_wc(p.b.scq, 9, IBV_WC_SUCCESS);
+	expect(ibv_rereg_mr(p.b.mr, access, NULL, NULL, 0, all_rights) == IBV_REREG_MR_ERR_CMD && errno == EBUSY);
+	expect(is_as_before(&p, before));
+	expect(read_from(&p, p.b.buf, mw->rkey) == IBV_WC_SUCCESS);
+	must(ibv_dealloc_mw(mw));
+	must(ibv_rereg_mr(p.b.mr, access, NULL, NULL, 0, all_rights));
+	expect(read_from(&p, p.b.buf, p.b.mr->rkey) == IBV_WC_SUCCESS);
+	disconnect_pair(&p);
+	munmap(hole, SIZE);
+}
+
+/* Nothing is placed by old rights after the call, in the midst of Writes. */
+static void test_mr_busy(void)
+{
+	struct rng r = rng_of(3, 0);
+	unsigned long in_time = 0;
+
+	for (int round = 0; round < 40; round++) {
+		struct ibv_mr to;
+		struct pair p;
+
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		to = *p.b.mr;
+		memset(p.a.buf, 1, SIZE);
+		for (int i = 0; i < 32; i++)
+			must(post(&p.a, IBV_WR_RDMA_WRITE, i, SIZE, 0, &to));
+		usleep(below(&r, 1500));
+		must(ibv_rereg_mr(p.b.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+		memset(p.b.buf, 2, SIZE);
+		/* The Writes that are left end the connection. If there are none, this does. */
+		in_time += read_from(&p, p.b.buf, to.rkey) != IBV_WC_SUCCESS;
+		expect(becomes(&p.b, IBV_QPS_ERR));
+		for (int i = 0; i < SIZE; i++)
+			expect(p.b.buf[i] == 2);
+		disconnect_pair(&p);
+	}
+	expect(in_time == 40);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
 	{ "cq", test_cq }, { "cq-event", test_cq_event }, { "cq-busy", test_cq_busy },
 	{ "srq", test_srq }, { "srq-busy", test_srq_busy },
+	{ "mr", test_mr }, { "mr-write", test_mr_write }, { "mr-refused", test_mr_refused }, { "mr-busy", test_mr_busy },
 };
 
 int main(int argc, char **argv)

@@ -348,11 +348,13 @@ static void alloc_mw(void)
 static void rereg_mr(void)
 {
 	struct ib_uverbs_rereg_mr_resp resp;
-	COMMAND(rereg_mr, .response = (uintptr_t)response(&resp), .mr_handle = some(MR)->handle, .flags = rnd(8),
+	struct object *mr = some(MR);
+	COMMAND(rereg_mr, .response = (uintptr_t)response(&resp), .mr_handle = mr->handle, .flags = rnd(8),
 		.start = (uintptr_t)arena, .length = rnd(ARENA), .hca_va = (uintptr_t)arena, .pd_handle = some(PD)->handle,
 		.access_flags = rnd(8));
 
-	ISSUE(IB_USER_VERBS_CMD_REREG_MR, resp);
+	if (ISSUE(IB_USER_VERBS_CMD_REREG_MR, resp))
+		mr->num = resp.lkey;
 }
 
 static void create_channel(void)

@@ -16,7 +16,8 @@ use crate::kapi::{
     rdma::{
         Backing,
         InUse,
-        RcuArc, //
+        RcuArc,
+        Umem, //
     },
     sync::AccessOnce, //
 };
@@ -37,9 +38,12 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     }, //
 };
 
@@ -47,6 +51,7 @@ use kernel::{
 pub(super) struct State {
     /// The STag in force. The key of a fast-register region changes with each registration.
     pub(super) stag: Stag,
+    pub(super) pd: PdId,
     pub(super) rights: Rights,
     /// Address of the first byte, in the consumer's terms.
     pub(super) base: u64,
@@ -63,20 +68,28 @@ pub(super) struct State {
 
 impl State {
     /// The state of a region with this memory.
-    pub(super) fn new(stag: Stag, rights: Rights, base: u64, len: u64, backing: Backing) -> Self {
+    pub(super) fn new(
+        stag: Stag,
+        pd: PdId,
+        rights: Rights,
+        base: u64,
+        len: u64,
+        backing: Backing,
+    ) -> Self {
         Self {
             rights,
             base,
             len,
             backing: Some(backing),
-            ..Self::unbound(stag)
+            ..Self::unbound(stag, pd)
         }
     }
 
     /// The state of a window that is not bound.
-    pub(super) fn unbound(stag: Stag) -> Self {
+    pub(super) fn unbound(stag: Stag, pd: PdId) -> Self {
         Self {
             stag,
+            pd,
             rights: Rights::NONE,
             base: 0,
             len: 0,
@@ -104,7 +117,6 @@ impl State {
 #[pin_data]
 pub(crate) struct Entry {
     pub(super) kind: Kind,
-    pub(super) pd: PdId,
     /// Open while the STag is valid.
     #[pin]
     pub(super) gate: InUse<State>,
@@ -113,6 +125,8 @@ pub(crate) struct Entry {
     pub(super) touched: Atomic<bool>,
     /// Windows bound to this region. Only shown.
     pub(super) windows: Atomic<u32>,
+    /// Number of changes of the region by its owner, each of which ends what is bound to it.
+    changes: Atomic<u32>,
     /// The owner has given the entry up: it is not bound, and nothing is bound to it, any more.
     dead: Atomic<bool>,
     /// The pages that `map_mr_sg` collects for the next REG_MR.
@@ -124,17 +138,16 @@ impl Entry {
     /// A new entry; `open`: valid from the start.
     pub(super) fn new(
         kind: Kind,
-        pd: PdId,
         open: bool,
         state: State,
         shadow: Option<crate::kapi::rdma::PageList>,
     ) -> Result<RcuArc<Self>> {
         RcuArc::pin_init(try_pin_init!(Self {
             kind,
-            pd,
             gate <- InUse::new(open, state),
             touched: Atomic::new(false),
             windows: Atomic::new(0),
+            changes: Atomic::new(0),
             dead: Atomic::new(false),
             shadow <- Shadow::new(shadow),
         }? Error))
@@ -221,6 +234,14 @@ impl Entry {
         Ok(touches.then(|| Touch::new(this.clone(), epoch)))
     }
 
+    /// The memory of a program's region. Process context.
+    pub(super) fn umem(&self) -> Option<Arc<Umem>> {
+        self.gate.update(|state, _| match &state.backing {
+            Some(Backing::User(umem)) => Some(umem.clone()),
+            _ => None,
+        })
+    }
+
     /// The STag of the region that a window is bound to. Any context.
     pub(super) fn bound_to(&self) -> Option<Stag> {
         let inside = self.gate.enter()?;
@@ -240,7 +261,7 @@ impl Entry {
             kind: self.kind,
             valid,
             touched: self.touched.read_once(),
-            pd: self.pd,
+            pd: state.pd,
             rights: state.rights,
             base: state.base,
             len: state.len,
@@ -301,6 +322,29 @@ impl Entry {
     /// what follows it, locks as well, the answer does not become wrong.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.read_once()
+    }
+
+    /// Changes a region by the hand of its owner, which bumps the epoch: users of the memory are
+    /// gone, and the parts of messages in progress that come later are refused. Returns what
+    /// `change` returns. Process context.
+    ///
+    /// What is bound to it, or is being bound, has to be unbound afterwards.
+    pub(super) fn alter<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        // Before the gate is locked, as in `retire`.
+        self.changes.fetch_add(1, Relaxed);
+        self.gate.update(|state, open| {
+            let replaced = change(state);
+            state.epoch = state.epoch.wrapping_add(1);
+            self.touched.write_once(false);
+            *open = true;
+            replaced
+        })
+    }
+
+    /// The number of changes so far: a bind of another time fails. What holds for
+    /// [`Self::is_dead`] holds here, too.
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.read_once()
     }
 
     /// Opens a region that was made closed. Process context.

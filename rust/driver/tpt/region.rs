@@ -39,6 +39,7 @@ use iwarp::mem::{
     access::{
         Kind,
         PdId,
+        Region,
         Rights, //
     },
     stag::Stag, //
@@ -117,6 +118,28 @@ fn add(
     Ok(Mr(Slot::new(counted, key, |stag| make(stag, pd.id))?))
 }
 
+/// The address of the first byte in work requests, for a region with these rights that has `len`
+/// bytes from `iova` on.
+fn base(rights: Rights, iova: u64, len: u64) -> Result<u64> {
+    let base = match rights.contains(Rights::ZERO_BASED) {
+        true => 0,
+        false => iova,
+    };
+    if len == 0 || base.checked_add(len).is_none() {
+        return Err(EINVAL);
+    }
+    Ok(base)
+}
+
+/// Unbinds the windows of a region as it was before its owner has changed it or given it up.
+fn unbind_from(mr: &rdma::Mr<Siw>, before: &Region) {
+    if before.rights.contains(Rights::MW_BIND) {
+        mr.pd()
+            .windows
+            .for_each(|_, window| window.leave(|bound| bound.stag == before.stag));
+    }
+}
+
 #[vtable]
 impl mr::Operations<Siw> for Mr {
     /// Pins user memory.
@@ -126,14 +149,7 @@ impl mr::Operations<Siw> for Mr {
         udata: Option<&mut Udata<'_>>,
     ) -> Result<mr::Made<Self>> {
         let rights = rights(req.access)?;
-        let base = if rights.contains(Rights::ZERO_BASED) {
-            0
-        } else {
-            req.iova
-        };
-        if req.len == 0 || base.checked_add(req.len).is_none() {
-            return Err(EINVAL);
-        }
+        let base = base(rights, req.iova, req.len)?;
         let mut udata = udata;
         // A library may choose the key. libsiw leaves it zero; then the driver chooses, so that an
         // STag is not reused soon.
@@ -152,9 +168,8 @@ impl mr::Operations<Siw> for Mr {
         let mr = add(pd, key, |stag, pd| {
             Entry::new(
                 Kind::Mr,
-                pd,
                 false,
-                State::new(stag, rights, base, len, Backing::User(umem)),
+                State::new(stag, pd, rights, base, len, Backing::User(umem)),
                 None,
             )
         })?;
@@ -186,9 +201,8 @@ impl mr::Operations<Siw> for Mr {
         let mr = add(pd, None, |stag, pd| {
             Entry::new(
                 Kind::FastMr,
-                pd,
                 false,
-                State::new(stag, Rights::NONE, 0, 0, Backing::Pages(live)),
+                State::new(stag, pd, Rights::NONE, 0, 0, Backing::Pages(live)),
                 Some(shadow),
             )
         })?;
@@ -207,9 +221,8 @@ impl mr::Operations<Siw> for Mr {
         let mr = add(pd, None, |stag, pd| {
             Entry::new(
                 Kind::DmaMr,
-                pd,
                 true,
-                State::new(stag, rights, 0, u64::MAX, Backing::Dma(grant)),
+                State::new(stag, pd, rights, 0, u64::MAX, Backing::Dma(grant)),
                 None,
             )
         })?;
@@ -221,16 +234,51 @@ impl mr::Operations<Siw> for Mr {
         mr.entry().shadow.fill(sg)
     }
 
+    /// Changes a region with a new key. All rights of the old key have ended on return, those of a
+    /// bind in progress included. `EBUSY` while windows are bound to it, which hold the memory.
+    fn rereg_user(mr: &rdma::Mr<Siw>, change: &mr::Change<'_, Siw>) -> Result<u32> {
+        let before = mr.entry().region();
+        if !matches!(before.kind, Kind::Mr) {
+            return Err(EINVAL);
+        }
+        if before.windows != 0 {
+            return Err(EBUSY);
+        }
+        let rights = change.access.map_or(Ok(before.rights), rights)?;
+        let old = mr.entry().umem().ok_or(EINVAL)?;
+        let (start, len, iova) = change
+            .memory
+            .unwrap_or((old.start(), before.len, mr.iova()));
+        let base = base(rights, iova, len)?;
+        let may_write = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
+        let umem =
+            if change.memory.is_some() || (rights.intersects(may_write) && !old.is_writable()) {
+                let umem = Umem::get(mr.pd().device(), start, len, rights.0)?;
+                Arc::new(umem, GFP_KERNEL_ACCOUNT)?
+            } else {
+                old
+            };
+        let stag = before.stag.with_key(before.stag.key().wrapping_add(1));
+        let old = mr.entry().alter(|state| {
+            state.stag = stag;
+            state.rights = rights;
+            state.base = base;
+            state.len = len;
+            if let Some(pd) = change.pd {
+                state.pd = pd.id;
+            }
+            state.backing.replace(Backing::User(umem))
+        });
+        drop(old);
+        unbind_from(mr, &before);
+        Ok(stag.0)
+    }
+
     /// Revokes the rights, of windows that are bound to the region, too, and waits for users.
     fn dereg(mr: &rdma::Mr<Siw>) -> Result {
-        let binds = mr.entry().region().rights.contains(Rights::MW_BIND);
+        let region = mr.entry().region();
         mr.entry().retire();
-        if binds {
-            let stag = mr.0.stag;
-            mr.pd()
-                .windows
-                .for_each(|_, window| window.leave(|bound| bound.stag == stag));
-        }
+        unbind_from(mr, &region);
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl mw::Operations<Siw> for Mw {
         };
         let counted = Count::take(pd.dev(), |dev| &dev.counts.mw, limits::MW)?;
         let slot = Slot::new(counted, None, |stag| {
-            Entry::new(kind, pd.id, false, State::unbound(stag), None)
+            Entry::new(kind, false, State::unbound(stag, pd.id), None)
         })?;
         new.set_rkey(slot.stag.0);
         let mw = new.init(Self(slot))?;
@@ -120,6 +120,7 @@ fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>) {
 impl Entry {
     /// Executes a bind. The window stays as it is if that fails.
     fn bind(&self, region: Option<&RcuArc<Self>>, bind: &Bind) -> Result<(), AccessError> {
+        let changes = region.map(|region| region.changes());
         let (seen, mut umem) = match region {
             Some(region) => {
                 let (seen, umem) = usable(region, bind);
@@ -130,8 +131,11 @@ impl Entry {
         let left = self.gate.update(|state, open| {
             let window = self.snapshot(state, *open);
             let binding = check_bind(Some(&window), seen.as_ref(), bind)?;
-            // Whoever gives one of the two up locks this gate afterwards.
-            if self.is_dead() || region.is_some_and(|region| region.is_dead()) {
+            // Whoever gives one of the two up, or changes the region, locks this gate afterwards.
+            if self.is_dead()
+                || region.is_some_and(|region| region.is_dead())
+                || region.map(|region| region.changes()) != changes
+            {
                 return Err(AccessError::NotValid);
             }
             let left = state.close(open);

@@ -104,6 +104,13 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
+    /// A program changes a region of its own, whose rights end with the key that it had. Returns
+    /// the new key. After an error the region is as it was. No other verb of the region runs
+    /// meanwhile. [`Mr::pd`] and [`Mr::iova`] are those from before. May sleep.
+    fn rereg_user(mr: &Mr<D>, change: &Change<'_, D>) -> Result<u32> {
+        missing()
+    }
+
     /// The region is being deregistered. After success the payload is dropped; after an error the
     /// region stays. May sleep.
     fn dereg(mr: &Mr<D>) -> Result {
@@ -150,6 +157,17 @@ pub(crate) struct UserReq {
     pub(crate) iova: u64,
     /// The requested rights, of [`access`].
     pub(crate) access: u32,
+}
+
+/// What becomes of a region (`ibv_rereg_mr(3)`); what is `None` stays.
+pub(crate) struct Change<'a, D: Driver> {
+    /// Other memory: address of the first byte in the program, number of bytes, and address of the
+    /// first byte in work requests.
+    pub(crate) memory: Option<(u64, u64, u64)>,
+    /// Another protection domain.
+    pub(crate) pd: Option<&'a Pd<D>>,
+    /// Other rights, of [`access`].
+    pub(crate) access: Option<u32>,
 }
 
 /// The kind of region that a kernel consumer requests (`enum ib_mr_type`).
@@ -353,6 +371,49 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
     mr_ptr(Mr::<D>::create(|| {
         <D::Mr>::reg_user(pd, &req, udata.as_mut())
     }))
+}
+
+/// Changes a region in place, which null says to the core. The core then stores the domain, the
+/// address and the length.
+///
+/// # Safety
+///
+/// As `ops` says. Only uverbs calls it, and holds the region exclusively.
+pub(super) unsafe extern "C" fn rereg_user_mr<D: Driver>(
+    mr: *mut ib_mr,
+    flags: Int,
+    start: u64,
+    len: u64,
+    iova: u64,
+    access: Int,
+    pd: *mut ib_pd,
+    udata: *mut ib_udata,
+) -> *mut ib_mr {
+    let asks = |flag: u32| flags as u32 & flag != 0;
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Mr::<D>::from_raw(mr) };
+    let change = Change {
+        memory: asks(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS).then_some((start, len, iova)),
+        pd: asks(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD)
+            // SAFETY: By *live*.
+            .then(|| unsafe { Pd::from_raw(pd) }),
+        access: asks(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS).then_some(access as u32),
+    };
+    // SAFETY: By *verb*: of the verb that this call executes.
+    let checked = match unsafe { Udata::from_raw(udata) } {
+        Some(mut udata) => udata.expect_no_request(),
+        None => Err(EINVAL),
+    };
+    match checked.and_then(|()| <D::Mr>::rereg_user(this, &change)) {
+        Ok(key) => {
+            // SAFETY: The region is live, and others only show its keys.
+            unsafe { (&raw mut (*mr).lkey).write_volatile(key) };
+            // SAFETY: The region is live, and only this call changes its keys.
+            unsafe { (&raw mut (*mr).rkey).write_volatile(key) };
+            null_mut()
+        }
+        Err(e) => e.to_ptr(),
+    }
 }
 
 /// # Safety

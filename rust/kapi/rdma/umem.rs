@@ -185,6 +185,22 @@ impl Umem {
         self.0.as_ref().map_or(0, |inner| inner.len)
     }
 
+    /// The address of the first byte in the program.
+    pub(crate) fn start(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| {
+            // SAFETY: Valid by the type invariants, and not changed any more.
+            unsafe { (*inner.umem.as_ptr()).address as u64 }
+        })
+    }
+
+    /// Whether it was pinned to be written.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.0.as_ref().is_some_and(|inner| {
+            // SAFETY: Valid by the type invariants, and not changed any more.
+            unsafe { inner.umem.as_ref() }.writable() != 0
+        })
+    }
+
     /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
     pub(super) fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let inner = self.0.as_ref()?;

@@ -42,6 +42,8 @@ plain! {
     bindings::ib_uverbs_alloc_mw_resp,
     bindings::ib_uverbs_reg_mr,
     bindings::ib_uverbs_reg_mr_resp,
+    bindings::ib_uverbs_rereg_mr,
+    bindings::ib_uverbs_rereg_mr_resp,
     bindings::siw_ureq_reg_mr,
     bindings::siw_uresp_reg_mr,
     bindings::ib_uverbs_create_cq,

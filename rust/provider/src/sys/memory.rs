@@ -6,8 +6,11 @@ use super::{
     bindings::{
         ib_uverbs_reg_mr,
         ib_uverbs_reg_mr_resp,
+        ib_uverbs_rereg_mr,
+        ib_uverbs_rereg_mr_resp,
         ibv_mr,
         ibv_pd,
+        ibv_rereg_mr_flags_IBV_REREG_MR_CHANGE_PD as CHANGE_PD,
         siw_ureq_reg_mr,
         siw_uresp_reg_mr, //
     },
@@ -24,7 +27,9 @@ use super::{
     },
     object::{
         free,
-        Fresh, //
+        payload,
+        Fresh,
+        Section, //
     },
     private::{
         self,
@@ -49,7 +54,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let reg = || {
-        let mut mr = Fresh::<VerbsMr, Member>::new()?;
+        let mut mr = Fresh::<VerbsMr, Section<Member>>::new()?;
         let mut req = Request::<ib_uverbs_reg_mr, siw_ureq_reg_mr>::zeroed();
         let mut resp = Response::<ib_uverbs_reg_mr_resp, siw_uresp_reg_mr>::zeroed();
         let (cmd, cmd_size) = req.parts();
@@ -71,9 +76,54 @@ pub(super) unsafe extern "C" fn reg_mr(
             )
         })?;
         // SAFETY: The protection domain is valid.
-        Ok(mr.finish(unsafe { Member::new(pd) }).cast())
+        Ok(mr.finish(Section::of(unsafe { Member::new(pd) })).cast())
     };
     object(reg())
+}
+
+/// `rereg_mr`. The keys change. If it fails, the region is as it was.
+///
+/// # Safety
+///
+/// As `ops` says. The protection domain is valid if `flags` ask for another one.
+pub(super) unsafe extern "C" fn rereg_mr(
+    mr: *mut VerbsMr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let mut req = Request::<ib_uverbs_rereg_mr>::zeroed();
+    let mut resp = Response::<ib_uverbs_rereg_mr_resp>::zeroed();
+    let (cmd, cmd_size) = req.parts();
+    let (ans, ans_size) = resp.parts();
+    // SAFETY: The region is valid, and so is the protection domain if it is looked at; request and
+    // response are as long as said. The kernel checks the memory.
+    let result = Errno::check(unsafe {
+        private::ibv_cmd_rereg_mr(
+            mr,
+            flags as u32,
+            addr,
+            length,
+            addr.expose_provenance() as u64,
+            access,
+            pd,
+            cmd,
+            cmd_size,
+            ans,
+            ans_size,
+        )
+    });
+    if result.is_ok() && flags as u32 & CHANGE_PD != 0 {
+        // SAFETY: From `reg_mr`, and nobody else uses a region that is being changed.
+        let member = unsafe { payload::<VerbsMr, Section<Member>>(mr) };
+        // SAFETY: The protection domain is valid.
+        let new = unsafe { Member::new(pd) };
+        // SAFETY: Nobody else uses a region that is being changed.
+        *unsafe { member.inside() } = Some(new);
+    }
+    number(result)
 }
 
 /// `dereg_mr`.
@@ -86,7 +136,7 @@ pub(super) unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
     let result = Errno::check(unsafe { private::ibv_cmd_dereg_mr(mr) });
     if result.is_ok() {
         // SAFETY: From `reg_mr` or `import_mr`; this is its last use.
-        unsafe { free::<VerbsMr, Member>(mr) };
+        unsafe { free::<VerbsMr, Section<Member>>(mr) };
     }
     number(result)
 }
@@ -98,11 +148,11 @@ pub(super) unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
 /// As `ops` says.
 pub(super) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     let import = || {
-        let mut mr = Fresh::<VerbsMr, Member>::new()?;
+        let mut mr = Fresh::<VerbsMr, Section<Member>>::new()?;
         // SAFETY: The protection domain is valid. The kernel checks the handle.
         Errno::check(unsafe { private::ibv_cmd_query_mr(pd, mr.base(), handle) })?;
         // SAFETY: The protection domain is valid.
-        Ok(mr.finish(unsafe { Member::new(pd) }).cast())
+        Ok(mr.finish(Section::of(unsafe { Member::new(pd) })).cast())
     };
     object(import())
 }
@@ -114,5 +164,5 @@ pub(super) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut 
 /// As `ops` says.
 pub(super) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: From `import_mr`; this is its last use.
-    unsafe { free::<VerbsMr, Member>(mr.cast()) };
+    unsafe { free::<VerbsMr, Section<Member>>(mr.cast()) };
 }

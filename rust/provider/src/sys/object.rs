@@ -171,6 +171,11 @@ impl<T> Section<T> {
         Self(UnsafeCell::new(None))
     }
 
+    /// One with something inside.
+    pub(super) fn of(it: T) -> Self {
+        Self(UnsafeCell::new(Some(it)))
+    }
+
     /// What is inside.
     ///
     /// # Safety

@@ -143,7 +143,7 @@ pub(super) const fn context_ops<V: Provider>() -> VerbsContextOps {
         read_counters_to_reg_dmabuf_mr: [None; 3],
         reg_mr: Some(memory::reg_mr),
         req_notify_cq: Some(cq::req_notify_cq::<V>),
-        rereg_mr: [None; 1],
+        rereg_mr: Some(memory::rereg_mr),
         resize_cq: Some(cq::resize_cq::<V>),
         set_ece_to_unimport_dm: [None; 2],
         unimport_mr: Some(memory::unimport_mr),

@@ -287,7 +287,16 @@ pub(super) struct VerbsContextOps {
     pub(super) reg_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
     pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub(super) rereg_mr: [Unused; 1],
+    pub(super) rereg_mr: Option<
+        unsafe extern "C" fn(
+            *mut VerbsMr,
+            flags: c_int,
+            *mut ibv_pd,
+            *mut c_void,
+            usize,
+            access: c_int,
+        ) -> c_int,
+    >,
     pub(super) resize_cq: Option<unsafe extern "C" fn(*mut ibv_cq, cqe: c_int) -> c_int>,
     pub(super) set_ece_to_unimport_dm: [Unused; 2],
     pub(super) unimport_mr: Option<unsafe extern "C" fn(*mut ibv_mr)>,
@@ -337,6 +346,7 @@ const _: () = {
     assert!(offset_of!(VerbsContextOps, query_srq) == 64 * 8);
     assert!(offset_of!(VerbsContextOps, reg_mr) == 68 * 8);
     assert!(offset_of!(VerbsContextOps, req_notify_cq) == 69 * 8);
+    assert!(offset_of!(VerbsContextOps, rereg_mr) == 70 * 8);
     assert!(offset_of!(VerbsContextOps, resize_cq) == 71 * 8);
     assert!(offset_of!(VerbsContextOps, unimport_mr) == 74 * 8);
     assert!(offset_of!(VerbsContextOps, unimport_pd) == 75 * 8);
@@ -422,6 +432,19 @@ unsafe extern "C" {
         hca_va: u64,
         access: c_int,
         mr: *mut VerbsMr,
+        cmd: Private,
+        cmd_size: usize,
+        resp: Private,
+        resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_rereg_mr(
+        mr: *mut VerbsMr,
+        flags: u32,
+        addr: *mut c_void,
+        length: usize,
+        hca_va: u64,
+        access: c_int,
+        pd: *mut ibv_pd,
         cmd: Private,
         cmd_size: usize,
         resp: Private,

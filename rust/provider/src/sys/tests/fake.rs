@@ -478,7 +478,7 @@ macro_rules! plain_calls {
 }
 
 plain_calls! {
-    ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr
+    ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr ibv_cmd_rereg_mr
     ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq
     ibv_query_qp_data_in_order
 }
