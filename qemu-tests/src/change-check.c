@@ -108,24 +108,25 @@ static void test_cq_event(void)
 struct resizer {
 	struct ibv_cq *cq[2];
 	int least;
-	atomic_bool stop;
-	unsigned long done;
+	atomic_bool over;
 };
+
+enum { DEPTH = 32, TIMES = 1000 };
 
 static void *resize(void *arg)
 {
 	struct resizer *z = arg;
 	struct rng r = rng_of(1, 0);
 
-	for (; !z->stop; z->done++)
-		must(ibv_resize_cq(z->cq[z->done % 2], z->least + below(&r, 8 * z->least)));
+	for (int i = 0; i < TIMES; i++)
+		must(ibv_resize_cq(z->cq[i % 2], z->least + below(&r, 8 * z->least)));
+	z->over = true;
 	return NULL;
 }
 
 /* Each completion is polled once and in order while the queues of both ends are resized. */
 static void test_cq_busy(void)
 {
-	enum { DEPTH = 32, ROUNDS = 8000 };
 	struct resizer z = { .least = 2 * DEPTH };
 	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
 	struct shape shape = usual;
@@ -139,10 +140,10 @@ static void test_cq_busy(void)
 	z.cq[0] = p.a.scq;
 	z.cq[1] = p.b.rcq;
 	must(pthread_create(&thread, NULL, resize, &z));
-	while (got < ROUNDS || done < ROUNDS) {
+	while (!z.over || got < recvs || done < recvs) {
 		int n;
 
-		while (recvs < ROUNDS && recvs - got < DEPTH)
+		while (!z.over && recvs - got < DEPTH)
 			must(post_recv(&p.b, recvs++, 0, 64));
 		/* There is a receive for each. */
 		while (sent < recvs && sent - done < DEPTH)
@@ -154,9 +155,8 @@ static void test_cq_busy(void)
 		for (int i = 0; i < n; i++)
 			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
 	}
-	z.stop = true;
 	must(pthread_join(thread, NULL));
-	printf("%lu times resized\n", z.done);
+	printf("%lu messages\n", got);
 	disconnect_pair(&p);
 }
 
@@ -239,9 +239,8 @@ static void test_srq(void)
 
 struct srq_resizer {
 	struct ibv_srq *srq;
-	int least;
-	atomic_bool stop;
-	unsigned long done, small;
+	int small;
+	atomic_bool over;
 };
 
 static void *keep_resizing_srq(void *arg)
@@ -249,20 +248,20 @@ static void *keep_resizing_srq(void *arg)
 	struct srq_resizer *z = arg;
 	struct rng r = rng_of(2, 0);
 
-	for (; !z->stop; z->done++) {
-		int rc = resize_srq(z->srq, 1 + below(&r, 4 * z->least), -1);
+	for (int i = 0; i < TIMES; i++) {
+		int rc = resize_srq(z->srq, 1 + below(&r, 4 * DEPTH), -1);
 
 		expect(rc == 0 || rc == EINVAL);
 		z->small += rc == EINVAL;
 	}
+	z->over = true;
 	return NULL;
 }
 
 /* Each request is used once and in order while the queue is resized. */
 static void test_srq_busy(void)
 {
-	enum { DEPTH = 32, ROUNDS = 8000 };
-	struct srq_resizer z = { .least = DEPTH };
+	struct srq_resizer z = {};
 	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
 	struct shape shape = usual;
 	struct ibv_wc wc[8];
@@ -274,11 +273,11 @@ static void test_srq_busy(void)
 	settle(&p);
 	z.srq = p.b.srq;
 	must(pthread_create(&thread, NULL, keep_resizing_srq, &z));
-	while (got < ROUNDS || done < ROUNDS) {
+	while (!z.over || got < recvs || done < recvs) {
 		int n;
 
 		/* There may be no room. */
-		while (recvs < ROUNDS && recvs - got < DEPTH && !(n = post_recv(&p.b, recvs, 0, 64)))
+		while (!z.over && recvs - got < DEPTH && !post_recv(&p.b, recvs, 0, 64))
 			recvs++;
 		while (sent < recvs && sent - done < DEPTH)
 			must(post(&p.a, IBV_WR_SEND, sent++, 8, IBV_SEND_SIGNALED, NULL));
@@ -289,9 +288,9 @@ static void test_srq_busy(void)
 		for (int i = 0; i < n; i++)
 			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
 	}
-	z.stop = true;
 	must(pthread_join(thread, NULL));
-	printf("%lu times resized, %lu times too small\n", z.done, z.small);
+	printf("%lu messages, %d times too small\n", got, z.small);
+	expect(z.small < TIMES);
 	disconnect_pair(&p);
 }
 
