@@ -435,6 +435,74 @@ static void test_gone(void)
 	}
 }
 
+static void to_init(struct end *e)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = RIGHTS };
+
+	e->psn = lrand48() & 0xffffff;
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+/* Nothing of this queue pair is to be polled. */
+static void expect_none(struct end *e)
+{
+	struct ibv_wc wc;
+
+	expect(!next_wc(e->scq, &wc, 5) && !next_wc(e->rcq, &wc, 5));
+}
+
+/* A queue pair begins anew after RESET, from RTS and from ERR, idle and with all queues in use. */
+static void test_again(void)
+{
+	struct ibv_wc wc;
+	struct end a, b;
+
+	make_two(&a, &b);
+	for (int round = 0; round < 40; round++) {
+		struct end *first = round & 1 ? &a : &b, *second = round & 1 ? &b : &a;
+
+		both_to_rts(&a, &b);
+		send_one(&a, &b);
+		send_one(&b, &a);
+		post(&a, IBV_WR_RDMA_READ, 3, b.mr);
+		expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+		if (round & 2)
+			for (int i = 0; i < 12; i++) {
+				post_recv(&a, 70 + i);
+				post_recv(&b, 70 + i);
+				post(second, i & 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, 50 + i, first->mr);
+			}
+		if (round & 4) {
+			must(to(first, IBV_QPS_ERR));
+			for (int i = 0; round & 2 && i < 12; i++)
+				expect_wc(first->rcq, 70 + i, IBV_WC_WR_FLUSH_ERR);
+			expect_none(first);
+		}
+		must(to(first, IBV_QPS_RESET));
+		expect(state(first) == IBV_QPS_INIT);
+		/* What arrives now, or what the peer finds out, is of the old connection. */
+		expect_none(first);
+		if (round & 8)
+			usleep(20000);
+		must(to(second, IBV_QPS_RESET));
+		/* What was complete before may be polled. */
+		while (next_wc(second->scq, &wc, 0) || next_wc(second->rcq, &wc, 0))
+			;
+		expect_none(second);
+		if (round & 16) {
+			/* another peer */
+			unmake(second);
+			make(second);
+		} else {
+			to_init(second);
+		}
+		memset(first->buf, round, SIZE);
+		to_init(first);
+	}
+	unmake(&a);
+	unmake(&b);
+}
+
 enum answer { ACCEPTED, REJECTED, RESET };
 enum { PRIVILEGED, ANY_PORT, FROM_LOOPBACK };
 
@@ -729,7 +797,7 @@ static const struct {
 } tests[] = {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
 	{ "query", test_query }, { "invalid", test_invalid },
-	{ "ends", test_ends }, { "gone", test_gone }, { "stranger", test_stranger }, { "wrong", test_wrong },
+	{ "ends", test_ends }, { "gone", test_gone }, { "again", test_again }, { "stranger", test_stranger }, { "wrong", test_wrong },
 	{ "off", test_off }, { "killed", test_killed }, { "many", test_many },
 };
 

@@ -40,7 +40,10 @@ use crate::{
             WcOut,
             WcWith, //
         },
-        sync::SpinLockIrq, //
+        sync::{
+            AccessOnce,
+            SpinLockIrq, //
+        }, //
     },
     trace,
     uapi::abi, //
@@ -449,14 +452,14 @@ impl CqObj {
     /// Posts a completion, and notifies the consumer if it waits. Any context; no lock from
     /// `Rank::QpPair` on may be held, because this may call the consumer.
     ///
-    /// A queue pair that is being destroyed completes nothing: its number must not turn up after
-    /// `destroy_qp`.
+    /// A queue pair that is being destroyed, or begins anew, completes nothing: its number must not
+    /// turn up after `destroy_qp`, nor its old work requests after `modify_qp`.
     pub(crate) fn post(&self, qp: &QpObj, c: &Completion) {
         trace::complete(|| {
             let status = status_to_ib(c.status).as_raw();
             (qp.qp_num(), c.wr_id, c.op.to_abi(), status)
         });
-        if qp.is_destroying() {
+        if qp.is_destroying() || qp.resets.read_once() {
             return;
         }
         let posted = self.entries.lock().post(qp, c);

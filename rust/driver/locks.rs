@@ -64,6 +64,9 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// A QP's change of state by its consumer. Held while a QP begins anew, which waits for its
+    /// connection to end.
+    QpModify = c"siw_qp_modify", Process;
     /// The listeners of a device's pairs. Held while a listener ends, which waits for work that
     /// locks endpoints.
     Doors = c"siw_doors", Process;
@@ -118,6 +121,8 @@ ranks! {
     EpNotes = c"siw_ep_notes", HardIrq;
     /// The progress of a wait for a peer without a connection manager.
     Pair = c"siw_pair", HardIrq;
+    /// What the owner of a QP's token completes when it has given the token up.
+    GivenUp = c"siw_given_up", HardIrq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
     /// The QP that a datamover is to serve, and its CPU.

@@ -52,7 +52,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Atomic,
-        Arc, //
+        Arc,
+        Mutex, //
     }, //
 };
 use rq::Rq;
@@ -93,6 +94,11 @@ pub(crate) struct Qp {
     /// The path to the peer, as set by `modify_qp`.
     #[pin]
     path: SpinLockIrq<qp::Path>,
+    /// Held by `modify_qp`.
+    #[pin]
+    modify: Mutex<()>,
+    /// It begins anew: what was posted is dropped without completions.
+    pub(crate) resets: Atomic<bool>,
     /// The verbs' state.
     #[pin]
     fsm: SpinLockIrq<State>,

@@ -67,7 +67,8 @@ use kernel::{
         atomic::{
             Atomic,
             Full,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
         Arc,
         Completion, //
@@ -98,7 +99,7 @@ pub(crate) struct Stream {
     owner: Atomic<u32>,
     /// Completed when an owner has given the token up on request.
     #[pin]
-    pub(super) given_up: Completion,
+    given_up: SpinLockIrq<Arc<Completion>>,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
     /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`].
@@ -143,10 +144,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// The data path of a QP whose SQ has `sq_size` elements, not connected yet. Sleeps.
-    pub(crate) fn new(sq_size: u32, mover: Arc<Mover>) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(
+        sq_size: u32,
+        mover: Arc<Mover>,
+        given_up: Arc<Completion>,
+    ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             owner: Atomic::new(owner::INITIAL),
-            given_up <- Completion::new(),
+            given_up <- ranked_spinlock!(Rank::GivenUp, given_up),
             tx: Slot::new(),
             rx: Slot::new(),
             rx_shut: Atomic::new(0),
@@ -168,6 +173,24 @@ impl Stream {
             mover,
             reaper: Reaper::new()?,
         })
+    }
+
+    /// Makes the data path as new. It has ended, nobody uses it, and the caller has claimed the
+    /// flush.
+    pub(super) fn renew(&self, given_up: Arc<Completion>) {
+        let old = core::mem::replace(&mut *self.given_up.lock(), given_up);
+        drop(old);
+        self.set_rx_shut(|_| 0);
+        *self.owed.lock() = None;
+        self.unreachable.write_once(false);
+        self.last_wqe.write_once(false);
+        self.reaper.renew();
+        self.owner.store(owner::INITIAL, Release);
+    }
+
+    /// What is completed when an owner has given the token up on request.
+    pub(super) fn given_up(&self) -> Arc<Completion> {
+        self.given_up.lock().clone()
     }
 
     /// Whether work requests of the SQ are in progress.

@@ -53,7 +53,11 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Atomic,
+    sync::{
+        atomic::Atomic,
+        Arc,
+        Completion, //
+    },
     task::Kuid, //
 };
 
@@ -97,6 +101,7 @@ impl qp::Operations<Siw> for Qp {
         let context = user.map(|user| user.id());
         let extended =
             user.is_none_or(|user| user.ucontext().features & abi::feature::RFC7306 != 0);
+        let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let qp = new.init(try_pin_init!(Self {
             owner,
             context,
@@ -106,7 +111,9 @@ impl qp::Operations<Siw> for Qp {
             rcq,
             sq,
             rq <- rq,
-            stream <- Stream::new(entries, mover),
+            stream <- Stream::new(entries, mover, given_up),
+            modify <- ranked_mutex!(Rank::QpModify, ()),
+            resets: Atomic::new(false),
             link <- ranked_spinlock!(Rank::QpLink, None),
             pair <- ranked_spinlock!(Rank::QpPair, None),
             path <- ranked_spinlock!(Rank::QpPath, qp::Path::default()),
@@ -142,6 +149,10 @@ impl qp::Operations<Siw> for Qp {
     fn modify(qp: &QpObj, attr: &qp::Attr<'_>) -> Result {
         if attr.has_unknown_bits() {
             return Err(errno::eopnotsupp());
+        }
+        let _alone = qp.modify.lock();
+        if matches!(attr.state(), Some(qp::State::Reset)) && qp.has_had_peer() {
+            return qp.renew();
         }
         let path = attr.path(*qp.path.lock())?;
         let waits = qp.pair.lock().clone();
@@ -251,24 +262,7 @@ impl qp::Operations<Siw> for Qp {
         if context::exiting() && qp.phase() < Phase::Terminating {
             end_others(qp);
         }
-        // The outcome does not matter any more.
-        let _ = qp.step(Event::Modify(State::Error));
-        qp.advance(Phase::Terminating);
-        let pair = qp.pair.lock().take();
-        if let Some(pair) = pair {
-            pair.cancel_sync();
-        }
-        let endpoint = qp.link.lock().clone();
-        if let Some(endpoint) = endpoint {
-            endpoint.teardown_sync();
-        }
-        qp.finish();
-        let left = qp.link.lock().take();
-        drop(left);
-        qp.scq.purge(qp);
-        if qp.rcq.id() != qp.scq.id() {
-            qp.rcq.purge(qp);
-        }
+        qp.end_stream();
         qp.dev.settle_qp(qp);
     }
 
@@ -346,6 +340,29 @@ impl QpObj {
         self.retreat();
         if self.phase() == Phase::Idle {
             self.discard();
+        }
+    }
+
+    /// Ends the stream, or the wait for one, and waits until that is done. Kernel consumers find no
+    /// completions of the queue pair afterwards. Sleeps, for 1.5 s at most.
+    pub(super) fn end_stream(&self) {
+        // The outcome does not matter any more.
+        let _ = self.step(Event::Modify(State::Error));
+        self.advance(Phase::Terminating);
+        let pair = self.pair.lock().take();
+        if let Some(pair) = pair {
+            pair.cancel_sync();
+        }
+        let endpoint = self.link.lock().clone();
+        if let Some(endpoint) = endpoint {
+            endpoint.teardown_sync();
+        }
+        self.finish();
+        let left = self.link.lock().take();
+        drop(left);
+        self.scq.purge(self);
+        if self.rcq.id() != self.scq.id() {
+            self.rcq.purge(self);
         }
     }
 

@@ -62,6 +62,7 @@ fn events() -> Vec<Event> {
         Event::TerminateDue,
         Event::LlpLost,
         Event::Closed,
+        Event::Renewed,
     ]);
     all
 }
@@ -80,6 +81,11 @@ fn every_transition() {
                     continue;
                 };
                 let at = format!("{state:?} {event:?} {busy} {connected} -> {next:?} {actions:?}");
+                // It begins anew from everywhere.
+                if event == Event::Renewed {
+                    assert_eq!((next, actions), (State::Idle, Actions::NONE), "{at}");
+                    continue;
+                }
                 // Error is final.
                 assert!(state != State::Error || next == State::Error, "{at}");
                 // Into Error both queues are flushed, once the stream is gone.

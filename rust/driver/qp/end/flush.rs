@@ -27,11 +27,17 @@ use iwarp::{
     qp::flush,
     verdict::WcStatus, //
 };
-use kernel::sync::atomic::{
-    Acquire,
-    Full,
-    Relaxed,
-    Release, //
+use kernel::{
+    sync::atomic::{
+        Acquire,
+        Full,
+        Relaxed,
+        Release, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
 };
 
 /// Rounds of a flush for a program that keeps posting.
@@ -56,6 +62,9 @@ impl QpObj {
     /// Raises `LAST_WQE_REACHED` if the QP has a shared receive queue, and starts the reaper.
     /// Called after [`Self::enter_error`]. Sleeps.
     pub(crate) fn flushed(&self) {
+        if self.resets.read_once() {
+            return;
+        }
         if self.rq.is_srq() && !self.stream.last_wqe.xchg(true, Relaxed) {
             self.event(qp::Event::LastWqeReached);
         }
@@ -69,6 +78,19 @@ impl QpObj {
         if self.phase() == Phase::Error && self.claim_flush() {
             self.flush_rounds();
         }
+    }
+
+    /// Takes the flush away from all others, until [`Self::release_flush`]. Sleeps.
+    pub(super) fn hold_flush(&self) {
+        while !self.claim_flush() {
+            // A flush has a limited number of rounds.
+            fsleep(Delta::from_micros(100));
+        }
+    }
+
+    /// Ends [`Self::hold_flush`], without a flush.
+    pub(super) fn release_flush(&self) {
+        self.stream.flushes.store(flush::IDLE, Release);
     }
 
     /// Claims the flush. If `true`, the caller must call [`Self::flush_rounds`]. A full barrier.
@@ -87,7 +109,10 @@ impl QpObj {
     fn flush_rounds(&self) {
         for round in 1u32.. {
             let seen = self.stream.flushes.load(Acquire);
-            self.flush_all();
+            // The queue pair may have begun anew before the claim, but not since.
+            if self.phase() == Phase::Error {
+                self.flush_all();
+            }
             let mut now = seen;
             while let Some(next) = flush::release(now, seen) {
                 match self.stream.flushes.cmpxchg(now, next, Full) {

@@ -4,6 +4,7 @@
 
 mod flush;
 mod reaper;
+mod renew;
 mod stop;
 pub(crate) mod terminate;
 

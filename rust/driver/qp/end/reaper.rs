@@ -70,6 +70,11 @@ impl Reaper {
         )
     }
 
+    /// Begins with short delays again.
+    pub(in crate::driver::qp) fn renew(&self) {
+        self.watch.lock().delay = FIRST_MS;
+    }
+
     /// The QP, and the time until the next look in milliseconds.
     fn next(&self) -> Option<(QpRef, Msecs)> {
         let mut watch = self.watch.lock();

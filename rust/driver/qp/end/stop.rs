@@ -127,9 +127,10 @@ impl QpObj {
 
     /// Stops transmission: nobody sends after the return. Sleeps.
     pub(crate) fn stop_tx(&self) {
+        let given_up = self.stream.given_up();
         if let Action::Wait = self.stream.step(owner::INITIAL, owner::stop) {
             // Short: owners never wait for the network.
-            self.stream.given_up.wait_for_completion();
+            given_up.wait_for_completion();
         }
     }
 }

@@ -381,7 +381,7 @@ impl QpObj {
                 false
             }
             Action::Stopped => {
-                self.stream.given_up.complete_all();
+                self.stream.given_up().complete_all();
                 false
             }
             Action::Released => {

@@ -4,7 +4,7 @@
 //!
 //! The states are those of RFC 5040's verbs; users see them under the InfiniBand names. Towards
 //! users this follows the C driver: a request that makes no sense in a state is mostly ignored, and
-//! the error state is final.
+//! the error state is final until the queue pair begins anew.
 
 /// State of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum Event {
     LlpLost,
     /// The teardown that an earlier transition set off is finished.
     Closed,
+    /// The queue pair begins anew: its stream and all that was posted are gone.
+    Renewed,
 }
 
 /// What else a transition depends on.
@@ -145,6 +147,7 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
     } else {
         dead
     };
+    let renewed = (State::Idle, Actions::NONE);
     let closed = (State::Error, Actions::FLUSH.union(Actions::UPCALL_CLOSE));
     Ok(match state {
         State::Idle | State::Rtr => match event {
@@ -158,6 +161,7 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             // A failed attempt to connect ends the queue pair, as in the C driver.
             Event::PeerClosed | Event::PeerTerminate | Event::LlpLost => dead,
             Event::Closed => (State::Error, Actions::FLUSH),
+            Event::Renewed => renewed,
         },
         State::Rts => match event {
             Event::Modify(State::Closing) | Event::PeerClosed => close(event, facts),
@@ -165,11 +169,15 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
             // It was still waiting for its connection.
             Event::Modify(State::Idle) if !facts.connected => (State::Idle, Actions::NONE),
-            Event::Modify(State::Idle | State::Rtr | State::Rts) | Event::Established => stay,
+            Event::Modify(State::Idle | State::Rtr | State::Rts) => stay,
+            Event::Established => stay,
             Event::Closed => closed,
+            Event::Renewed => renewed,
         },
         State::Closing => match event {
-            Event::Modify(State::Closing) | Event::PeerClosed | Event::Established => stay,
+            Event::Modify(State::Closing) | Event::PeerClosed => stay,
+            Event::Established => stay,
+            Event::Renewed => renewed,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
             Event::Modify(_) => return Err(Invalid::Closing),
             Event::TerminateDue => terminate,
@@ -178,11 +186,13 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
         State::Terminate => match event {
             Event::Modify(State::Error) | Event::LlpLost => dead,
             Event::Closed => closed,
+            Event::Renewed => renewed,
             // The Terminate is still leaving; its bounded wait ends in `Closed`.
             _ => stay,
         },
         State::Error => match event {
             Event::Closed => closed,
+            Event::Renewed => renewed,
             _ => stay,
         },
     })
