@@ -234,8 +234,8 @@ impl mr::Operations<Siw> for Mr {
         mr.entry().shadow.fill(sg)
     }
 
-    /// Changes a region with a new key. All rights of the old key have ended on return, those of a
-    /// bind in progress included. `EBUSY` while windows are bound to it, which hold the memory.
+    /// Changes a region, with a new key if memory or domain change. All rights that it had have ended
+    /// on return, those of a bind in progress included. `EBUSY` while windows are bound to it, which hold the memory.
     fn rereg_user(mr: &rdma::Mr<Siw>, change: &mr::Change<'_, Siw>) -> Result<u32> {
         let before = mr.entry().region();
         if !matches!(before.kind, Kind::Mr) {
@@ -258,7 +258,11 @@ impl mr::Operations<Siw> for Mr {
             } else {
                 old
             };
-        let stag = before.stag.with_key(before.stag.key().wrapping_add(1));
+        // Other rights for the same memory need no new name; programs expect that.
+        let stag = match (&change.memory, &change.pd) {
+            (None, None) => before.stag,
+            _ => before.stag.with_key(before.stag.key().wrapping_add(1)),
+        };
         let old = mr.entry().alter(|state| {
             state.stag = stag;
             state.rights = rights;

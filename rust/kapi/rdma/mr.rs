@@ -104,8 +104,8 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
-    /// A program changes a region of its own, whose rights end with the key that it had. Returns
-    /// the new key. After an error the region is as it was. No other verb of the region runs
+    /// A program changes a region of its own, whose rights so far end. Returns the key, which may
+    /// be a new one. After an error the region is as it was. No other verb of the region runs
     /// meanwhile. [`Mr::pd`] and [`Mr::iova`] are those from before. May sleep.
     fn rereg_user(mr: &Mr<D>, change: &Change<'_, D>) -> Result<u32> {
         missing()
