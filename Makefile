@@ -99,7 +99,7 @@ host-test: ## run the tests of rust/iwarp and of the provider library, on this m
 	@scripts/host-test
 
 .PHONY: fuzz
-fuzz: ## fuzz rust/iwarp for TIME seconds in all (60)
+fuzz: ## fuzz rust/iwarp and rust/provider for TIME seconds in all (60)
 	@scripts/fuzz $(TIME)
 
 .PHONY: doc

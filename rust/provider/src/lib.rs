@@ -23,7 +23,7 @@
     clippy::undocumented_unsafe_blocks
 )]
 #![cfg_attr(
-    not(test),
+    not(any(test, fuzzing)),
     deny(
         clippy::arithmetic_side_effects,
         clippy::expect_used,
@@ -38,6 +38,12 @@
 mod ring;
 mod sys;
 mod verbs;
+
+/// The fuzz target: calls of a program, and answers of a kernel, that `data` says.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    sys::fuzz(data);
+}
 
 /// The dynamic linker calls this when libibverbs loads the library.
 #[used]

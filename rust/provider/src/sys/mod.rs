@@ -26,12 +26,14 @@ mod provider;
 mod qp;
 mod shared;
 mod srq;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod tests;
 mod wc;
 mod window;
 mod wr;
 
+#[cfg(fuzzing)]
+pub(crate) use self::tests::random::run as fuzz;
 pub(crate) use self::{
     errno::Errno,
     ops::{

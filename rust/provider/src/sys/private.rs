@@ -194,7 +194,7 @@ impl CommandBuffer {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl CommandBuffer {
     /// What the kernel sees of it.
     pub(super) fn parts(&self) -> (&ib_uverbs_ioctl_hdr, ib_uverbs_attr) {
@@ -356,7 +356,7 @@ const _: () = {
 
 // Those that return an error return a positive number, and 0 for success. The commands and their
 // responses are those of `command::Request` and `command::Response`, with their sizes in bytes.
-#[cfg_attr(not(test), link(name = "ibverbs"))]
+#[cfg_attr(not(any(test, fuzzing)), link(name = "ibverbs"))]
 unsafe extern "C" {
     #[link_name = "verbs_register_driver_34"]
     pub(super) fn verbs_register_driver(ops: *const VerbsDeviceOps);

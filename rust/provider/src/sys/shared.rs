@@ -190,7 +190,7 @@ impl Doorbell {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Offer {
     /// A queue in a file, for tests. The file stays open.
     pub(crate) fn of(file: &impl std::os::fd::AsRawFd, key: u64, entries: u32) -> Self {

@@ -133,7 +133,7 @@ fn what_is_imported_stays_in_the_kernel() {
     let mr = import();
     // SAFETY: The region is valid.
     assert_eq!(unsafe { (*mr).handle }, 6);
-    kernel(|kernel| kernel.import = ENOENT as c_int);
+    kernel(|kernel| kernel.result = ENOENT as c_int);
     assert!(import().is_null());
     assert_eq!(errno(), Errno::ENOENT);
     // SAFETY: The region is valid, and not used any more.
@@ -145,8 +145,8 @@ fn what_is_imported_stays_in_the_kernel() {
 
 #[test]
 fn a_device_that_cannot_be_imported_is_closed() {
-    let import = EOPNOTSUPP as c_int;
-    assert!(Program::import(Kernel { import, ..GOOD }).is_none());
+    let result = EOPNOTSUPP as c_int;
+    assert!(Program::import(Kernel { result, ..GOOD }).is_none());
     assert_eq!(errno(), Errno::EOPNOTSUPP);
     assert_eq!(kernel(|kernel| kernel.closed), 1);
     let features = 1 << 31;

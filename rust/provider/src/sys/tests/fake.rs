@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 
-//! A libibverbs and a kernel that answer what a test says, and a program on top of them.
+//! A libibverbs and a kernel that answer what a test says.
 
-use crate::{
-    ring::tests::tempfile,
-    sys::{
-        bindings::*,
-        command::{
-            Request,
-            Response, //
-        },
-        private::*,
-        *, //
+use crate::sys::{
+    bindings::*,
+    command::{
+        Request,
+        Response, //
     },
+    private::*, //
 };
 use core::{
     cell::{
@@ -30,11 +26,6 @@ use core::{
         Ordering::Relaxed, //
     },
 };
-use std::{
-    fs::File,
-    io::Seek,
-    os::fd::AsRawFd, //
-};
 
 /// Where the queues are in the file that stands for the device. The doorbell writes to its
 /// beginning.
@@ -43,7 +34,6 @@ pub(super) const RQ_KEY: u64 = 8192;
 pub(super) const CQ_KEY: u64 = 12288;
 pub(super) const ENTRIES: u32 = 4;
 pub(super) const NEW_KEY: u64 = 16384;
-const FILE_SIZE: u64 = 20480;
 /// The handle of all protection domains.
 pub(super) const PD_HANDLE: u32 = 77;
 /// `EBUSY`, as the kernel says it.
@@ -60,9 +50,10 @@ pub(super) struct Kernel {
     pub(super) resize: c_int,
     pub(super) resized: (u64, u32),
     pub(super) wanted: Option<u32>,
+    /// The result of commands that destroy an object, and that of others.
     pub(super) destroy: c_int,
-    /// The error of imports, or 0.
-    pub(super) import: c_int,
+    pub(super) result: c_int,
+    pub(super) made: u32,
     pub(super) destroyed: u32,
     pub(super) closed: u32,
     /// Doorbells by `ioctl()`.
@@ -82,7 +73,8 @@ pub(super) const GOOD: Kernel = Kernel {
     resized: (NEW_KEY, 2 * ENTRIES),
     wanted: None,
     destroy: 0,
-    import: 0,
+    result: 0,
+    made: 0,
     destroyed: 0,
     closed: 0,
     rings: 0,
@@ -95,7 +87,7 @@ pub(super) const GOOD: Kernel = Kernel {
 thread_local! {
     static KERNEL: RefCell<Kernel> = const { RefCell::new(GOOD) };
     /// The table of the context that was opened last.
-    static CONTEXT_OPS: Cell<*const VerbsContextOps> = const { Cell::new(null()) };
+    pub(super) static CONTEXT_OPS: Cell<*const VerbsContextOps> = const { Cell::new(null()) };
 }
 
 pub(super) fn kernel<T>(f: impl FnOnce(&mut Kernel) -> T) -> T {
@@ -139,11 +131,26 @@ extern "C" fn verbs_uninit_context(_context: *mut verbs_context) {
     kernel(|kernel| kernel.closed += 1);
 }
 
-/// Stores the driver's part of a response.
-fn answer<Core, Driver>(resp: Private, size: usize, driver: Driver) {
+/// Stores the driver's part of a response, unless the command fails.
+fn answer<Core, Driver>(resp: Private, size: usize, driver: Driver) -> c_int {
     assert_eq!(size, size_of::<Core>() + size_of::<Driver>());
-    // SAFETY: The room is as large as the library says.
-    unsafe { (*resp.cast::<Response<Core, Driver>>()).driver = driver };
+    let result = result();
+    if result == 0 {
+        // SAFETY: The room is as large as the library says.
+        unsafe { (*resp.cast::<Response<Core, Driver>>()).driver = driver };
+    }
+    result
+}
+
+/// The same, for what is destroyed by a command of its own.
+fn make<Core, Driver>(resp: Private, size: usize, driver: Driver) -> c_int {
+    let result = answer::<Core, _>(resp, size, driver);
+    kernel(|kernel| kernel.made += u32::from(result == 0));
+    result
+}
+
+fn result() -> c_int {
+    kernel(|kernel| kernel.result)
 }
 
 #[no_mangle]
@@ -163,8 +170,7 @@ extern "C" fn ibv_cmd_get_context(
         kernel.features
     });
     let driver = siw_uresp_alloc_ctx { dev_id: 1, pad };
-    answer::<ib_uverbs_get_context_resp, _>(resp, resp_size, driver);
-    0
+    answer::<ib_uverbs_get_context_resp, _>(resp, resp_size, driver)
 }
 
 #[no_mangle]
@@ -182,22 +188,7 @@ extern "C" fn ibv_cmd_query_context(
     let answer = siw_uresp_alloc_ctx { dev_id: 1, pad };
     // SAFETY: The library gives room for the answer.
     unsafe { core::ptr::with_exposed_provenance_mut::<siw_uresp_alloc_ctx>(to).write(answer) };
-    kernel(|kernel| kernel.import)
-}
-
-#[no_mangle]
-extern "C" fn ibv_cmd_alloc_pd(
-    context: *mut ibv_context,
-    pd: *mut ibv_pd,
-    _cmd: Private,
-    _cmd_size: usize,
-    _resp: Private,
-    _resp_size: usize,
-) -> c_int {
-    let handle = PD_HANDLE;
-    // SAFETY: The library has made it.
-    unsafe { pd.write(ibv_pd { context, handle }) };
-    0
+    result()
 }
 
 #[no_mangle]
@@ -206,7 +197,7 @@ extern "C" fn ibv_cmd_query_mr(pd: *mut ibv_pd, mr: *mut VerbsMr, handle: u32) -
     unsafe { (*mr).mr.handle = handle };
     // SAFETY: The library has made it.
     unsafe { (*mr).mr.pd = pd };
-    kernel(|kernel| kernel.import)
+    result()
 }
 
 #[no_mangle]
@@ -227,8 +218,7 @@ extern "C" fn ibv_cmd_create_cq(
         num_cqe,
         cq_key,
     };
-    answer::<ib_uverbs_create_cq_resp, _>(resp, resp_size, driver);
-    0
+    make::<ib_uverbs_create_cq_resp, _>(resp, resp_size, driver)
 }
 
 #[no_mangle]
@@ -247,8 +237,12 @@ extern "C" fn ibv_cmd_resize_cq(
         cq_key,
         ..Default::default()
     };
-    answer::<ib_uverbs_resize_cq_resp, _>(resp, resp_size, driver);
-    error
+    let result = answer::<ib_uverbs_resize_cq_resp, _>(resp, resp_size, driver);
+    if error == 0 {
+        result
+    } else {
+        error
+    }
 }
 
 #[no_mangle]
@@ -269,8 +263,7 @@ extern "C" fn ibv_cmd_create_qp(
         rq_key,
         ..Default::default()
     };
-    answer::<ib_uverbs_create_qp_resp, _>(resp, resp_size, driver);
-    0
+    make::<ib_uverbs_create_qp_resp, _>(resp, resp_size, driver)
 }
 
 #[no_mangle]
@@ -289,8 +282,7 @@ extern "C" fn ibv_cmd_create_srq(
         srq_key,
         ..Default::default()
     };
-    answer::<ib_uverbs_create_srq_resp, _>(resp, resp_size, driver);
-    0
+    make::<ib_uverbs_create_srq_resp, _>(resp, resp_size, driver)
 }
 
 #[no_mangle]
@@ -315,7 +307,7 @@ extern "C" fn ibv_cmd_modify_srq(
     type Command = Request<ib_uverbs_modify_srq, siw_ureq_modify_srq>;
     if mask as u32 & ibv_srq_attr_mask_IBV_SRQ_MAX_WR == 0 {
         assert_eq!(cmd_size, size_of::<Request<ib_uverbs_modify_srq>>());
-        return 0;
+        return result();
     }
     assert_eq!(cmd_size, size_of::<Command>());
     let (error, (srq_key, num_rqe)) = kernel(|kernel| (kernel.resize, kernel.resized));
@@ -340,11 +332,6 @@ fn destroy() -> c_int {
         kernel.destroyed += u32::from(kernel.destroy == 0);
         kernel.destroy
     })
-}
-
-#[no_mangle]
-extern "C" fn ibv_cmd_dealloc_pd(_pd: *mut ibv_pd) -> c_int {
-    destroy()
 }
 
 #[no_mangle]
@@ -431,7 +418,7 @@ extern "C" fn ibv_cmd_query_port(
     _cmd: Private,
     _cmd_size: usize,
 ) -> c_int {
-    0
+    result()
 }
 
 #[no_mangle]
@@ -445,11 +432,11 @@ extern "C" fn ibv_cmd_modify_qp(
     // SAFETY: The attributes are valid.
     let ah = unsafe { (*attr).ah_attr };
     kernel(|kernel| {
-        if kernel.destroy == 0 {
+        if kernel.result == 0 {
             // The core drops it.
             kernel.ah = ibv_ah_attr { dlid: 0, ..ah };
         }
-        kernel.destroy
+        kernel.result
     })
 }
 
@@ -464,170 +451,94 @@ extern "C" fn ibv_cmd_query_qp(
 ) -> c_int {
     // SAFETY: There is room for the attributes.
     unsafe { (*attr).ah_attr = kernel(|kernel| kernel.ah) };
-    0
+    result()
 }
 
-/// Calls that only pass on what the kernel says.
+#[no_mangle]
+extern "C" fn ibv_cmd_query_device_any(
+    _context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    _attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+    resp: Private,
+    resp_size: *mut usize,
+) -> c_int {
+    assert!(attr_size >= size_of::<ibv_device_attr_ex>());
+    // SAFETY: The room is as large as the library says.
+    let size = unsafe { *resp_size };
+    // SAFETY: As above, and any bytes are valid.
+    unsafe { resp.cast::<u8>().write_bytes(0xff, size) };
+    result()
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_alloc_pd(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    let handle = PD_HANDLE;
+    // SAFETY: There is room for it.
+    unsafe { pd.write(ibv_pd { context, handle }) };
+    make::<ib_uverbs_alloc_pd_resp, _>(resp, resp_size, ())
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_alloc_mw(
+    pd: *mut ibv_pd,
+    kind: u32,
+    mw: *mut ibv_mw,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    // SAFETY: The protection domain is valid.
+    let context = unsafe { (*pd).context };
+    // SAFETY: There is room for it.
+    let mw = unsafe { &mut *mw };
+    (mw.context, mw.type_) = (context, kind);
+    make::<ib_uverbs_alloc_mw_resp, _>(resp, resp_size, ())
+}
+
+#[no_mangle]
+extern "C" fn ibv_cmd_reg_mr(
+    pd: *mut ibv_pd,
+    _addr: Private,
+    _length: usize,
+    _hca_va: u64,
+    _access: c_int,
+    mr: *mut VerbsMr,
+    _cmd: Private,
+    _cmd_size: usize,
+    resp: Private,
+    resp_size: usize,
+) -> c_int {
+    // SAFETY: The protection domain is valid.
+    let context = unsafe { (*pd).context };
+    // SAFETY: There is room for it.
+    unsafe { (*mr).mr.context = context };
+    make::<ib_uverbs_reg_mr_resp, _>(resp, resp_size, siw_uresp_reg_mr::default())
+}
+
+/// Calls of which only the result is looked at.
 macro_rules! plain_calls {
-    ($($name:ident)*) => {$(
+    ($($name:ident: $result:ident,)*) => {$(
         #[no_mangle]
         extern "C" fn $name() -> c_int {
-            panic!("the tests do not use this")
+            $result()
         }
     )*};
 }
 
 plain_calls! {
-    ibv_cmd_query_device_any ibv_cmd_reg_mr ibv_cmd_dereg_mr ibv_cmd_rereg_mr
-    ibv_cmd_alloc_mw ibv_cmd_dealloc_mw ibv_cmd_query_srq
-    ibv_query_qp_data_in_order
-}
-
-/// A program that has opened the device.
-pub(super) struct Program {
-    pub(super) file: File,
-    pub(super) context: *mut ibv_context,
-    pub(super) pd: *mut ibv_pd,
-    pub(super) ops: &'static VerbsContextOps,
-}
-
-impl Program {
-    /// Opens the device; `None` if the library refuses.
-    pub(super) fn open(kernel_says: Kernel) -> Option<Self> {
-        kernel(|kernel| *kernel = kernel_says);
-        let file = tempfile();
-        file.set_len(FILE_SIZE).unwrap();
-        // SAFETY: The library has registered a constant table.
-        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
-        // SAFETY: The device is not looked at.
-        let outer = unsafe { ops.alloc_context.unwrap()(null_mut(), file.as_raw_fd(), null_mut()) };
-        if outer.is_null() {
-            return None;
-        }
-        Some(Self::with(file, outer))
-    }
-
-    /// Imports the device; `None` if the library refuses.
-    pub(super) fn import(kernel_says: Kernel) -> Option<Self> {
-        kernel(|kernel| *kernel = kernel_says);
-        let file = tempfile();
-        file.set_len(FILE_SIZE).unwrap();
-        // SAFETY: The library has registered a constant table.
-        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
-        // SAFETY: The device is not looked at.
-        let outer = unsafe { ops.import_context.unwrap()(null_mut(), file.as_raw_fd()) };
-        (!outer.is_null()).then(|| Self::with(file, outer))
-    }
-
-    fn with(file: File, outer: *mut verbs_context) -> Self {
-        // SAFETY: It is a context.
-        let context = unsafe { &raw mut (*outer).context };
-        // SAFETY: The library has set a constant table.
-        let ops = unsafe { &*CONTEXT_OPS.get() };
-        Self {
-            file,
-            context,
-            // SAFETY: The context is valid.
-            pd: unsafe { ops.alloc_pd.unwrap()(context) },
-            ops,
-        }
-    }
-
-    /// An extended completion queue, and what the error was.
-    pub(super) fn cq_ex(&self, mut attr: ibv_cq_init_attr_ex) -> Result<*mut ibv_cq_ex, Errno> {
-        attr.cqe = 4;
-        // SAFETY: The context and the attributes are valid.
-        let cq = unsafe { self.ops.create_cq_ex.unwrap()(self.context, &mut attr) };
-        if cq.is_null() {
-            return Err(Errno::last());
-        }
-        Ok(cq)
-    }
-
-    /// A queue pair for which the program builds work requests, and what the error was.
-    pub(super) fn qp_ex(&self, comp_mask: u32, ops: u64) -> Result<*mut ibv_qp_ex, Errno> {
-        let mut attr = ibv_qp_init_attr_ex {
-            comp_mask,
-            pd: self.pd,
-            send_ops_flags: ops,
-            ..Default::default()
-        };
-        attr.cap.max_send_sge = 2;
-        // SAFETY: The context and the attributes are valid.
-        let qp = unsafe { self.ops.create_qp_ex.unwrap()(self.context, &mut attr) };
-        if qp.is_null() {
-            return Err(Errno::last());
-        }
-        Ok(qp.cast())
-    }
-
-    /// The LID of the port.
-    pub(super) fn lid(&self) -> u16 {
-        let mut attr = ibv_port_attr::default();
-        // SAFETY: The context and the room for attributes are valid.
-        let result = unsafe { self.ops.query_port.unwrap()(self.context, 1, &mut attr) };
-        assert_eq!(result, 0);
-        attr.lid
-    }
-
-    /// What the driver sees of a queue.
-    pub(super) fn queue(&self, key: u64) -> Shared {
-        Shared::map(&Offer::of(&self.file, key, 1), 512).unwrap()
-    }
-
-    pub(super) fn cq(&self) -> *mut ibv_cq {
-        // SAFETY: The context is valid.
-        unsafe { self.ops.create_cq.unwrap()(self.context, 4, null_mut(), 0) }
-    }
-
-    pub(super) fn qp(&mut self, srq: *mut ibv_srq) -> *mut ibv_qp {
-        let mut attr = ibv_qp_init_attr {
-            srq,
-            ..Default::default()
-        };
-        attr.cap.max_send_sge = 2;
-        attr.cap.max_recv_sge = 1;
-        // SAFETY: The protection domain and the attributes are valid.
-        unsafe { self.ops.create_qp.unwrap()(self.pd, &mut attr) }
-    }
-
-    pub(super) fn srq(&mut self) -> *mut ibv_srq {
-        let mut attr = ibv_srq_init_attr::default();
-        attr.attr.max_sge = 1;
-        // SAFETY: The protection domain and the attributes are valid.
-        unsafe { self.ops.create_srq.unwrap()(self.pd, &mut attr) }
-    }
-
-    /// Posts the list, and returns the error and the index of the work request that failed.
-    pub(super) fn post_send(
-        &self,
-        qp: *mut ibv_qp,
-        list: &mut [ibv_send_wr],
-    ) -> Result<(), (c_int, usize)> {
-        for at in 1..list.len() {
-            list[at - 1].next = &raw mut list[at];
-        }
-        let mut bad = null_mut();
-        // SAFETY: The queue pair and the list are valid.
-        match unsafe { self.ops.post_send.unwrap()(qp, list.as_mut_ptr(), &mut bad) } {
-            0 => Ok(()),
-            error => Err((
-                error,
-                list.iter().position(|wr| core::ptr::eq(wr, bad)).unwrap(),
-            )),
-        }
-    }
-
-    /// How often the doorbell rang, by its commands in the file.
-    pub(super) fn rings(&mut self) -> u64 {
-        const COMMAND: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_post_send>();
-        self.file.stream_position().unwrap() / COMMAND as u64
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // SAFETY: The context is valid, and not used any more. The objects are leaked.
-        unsafe { self.ops.free_context.unwrap()(self.context) };
-    }
+    ibv_cmd_dealloc_pd: destroy,
+    ibv_cmd_dealloc_mw: destroy,
+    ibv_cmd_dereg_mr: destroy,
+    ibv_cmd_rereg_mr: result,
+    ibv_cmd_query_srq: result,
+    ibv_query_qp_data_in_order: result,
 }

@@ -2,11 +2,22 @@
 
 //! The library through its tables, as libibverbs uses it.
 
+#![cfg_attr(
+    fuzzing,
+    allow(dead_code, unused_imports, reason = "the tests are left out")
+)]
+
 mod domain;
 mod extended;
 mod fake;
+mod input;
+mod program;
+pub(super) mod random;
 
-use self::fake::*;
+use self::{
+    fake::*,
+    program::Program, //
+};
 use super::{
     abi::feature,
     bindings::*,
@@ -553,7 +564,7 @@ fn a_peer_that_is_named_by_its_lid_is_found_by_its_gid() {
     assert_eq!(query(), ([0; 16], 0, 0xfedc, 0));
 
     // A failure changes nothing, and neither does a change without an address vector.
-    kernel(|kernel| kernel.destroy = BUSY);
+    kernel(|kernel| kernel.result = BUSY);
     let by_gid = ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: peer },
@@ -564,7 +575,7 @@ fn a_peer_that_is_named_by_its_lid_is_found_by_its_gid() {
         ..by_lid
     };
     assert_eq!(modify(by_gid, av), BUSY);
-    kernel(|kernel| kernel.destroy = 0);
+    kernel(|kernel| kernel.result = 0);
     assert_eq!(query(), ([0; 16], 0, 0xfedc, 0));
     assert_eq!(modify(by_lid, ibv_qp_attr_mask_IBV_QP_STATE), 0);
     assert_eq!(asked(), ([0; 16], 0, 0, 0));
