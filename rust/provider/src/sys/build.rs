@@ -137,7 +137,7 @@ impl<V: Provider> Building<V> {
 
 /// Stores the functions in a queue pair.
 pub(super) fn fill<V: Provider>(qp: &mut VerbsQp) {
-    qp.comp_mask = VerbsQp::EXTENDED;
+    qp.extend();
     let qp = &mut qp.qp;
     qp.wr_start = Some(wr_start::<V>);
     qp.wr_complete = Some(wr_complete::<V>);

@@ -119,20 +119,39 @@ pub(super) struct VerbsMr {
     access: c_int,
 }
 
-/// `struct verbs_qp`, as it is from 45.0 on. `ibv_qp_to_qp_ex()` looks at `comp_mask` of every
-/// queue pair. Before, the structure in front of it had one operation less, and before 44.0 two. It
-/// is zero like those, so in all releases no queue pair is extended.
+/// `struct verbs_qp`, as it is from 45.0 on. Before, `comp_mask` was further to the front, see
+/// [`Self::COMP_MASKS`].
 #[repr(C)]
 pub(super) struct VerbsQp {
     /// A union with the `struct ibv_qp` that it begins with.
     pub(super) qp: ibv_qp_ex,
-    pub(super) comp_mask: u32,
+    comp_mask: u32,
     xrcd: Private,
 }
 
 impl VerbsQp {
     /// `VERBS_QP_EX`: programs may build work requests.
     pub(super) const EXTENDED: u32 = 2;
+
+    /// Offsets of `comp_mask` in bytes: from 45.0 on, in 44.0 and before. The structure in front of
+    /// it has grown by one operation each time. Those two operations stay null in all queue pairs.
+    const COMP_MASKS: [usize; 3] = [360, 352, 344];
+
+    /// Marks it as extended where this release looks.
+    pub(super) fn extend(&mut self) {
+        let qp = &raw mut *self;
+        for offset in Self::COMP_MASKS {
+            let mask: *mut u32 = qp.wrapping_byte_add(offset).cast();
+            // SAFETY: It is a part of the queue pair, which is the caller's alone.
+            unsafe { mask.write(Self::EXTENDED) };
+            // SAFETY: The queue pair is valid. The call only looks at it.
+            if !unsafe { ibv_qp_to_qp_ex(qp.cast()) }.is_null() {
+                return;
+            }
+            // SAFETY: As the write before.
+            unsafe { mask.write(0) };
+        }
+    }
 }
 
 /// `struct ibv_command_buffer` with one attribute, which has a place in the structure of its own
@@ -527,6 +546,8 @@ unsafe extern "C" {
         cmd_size: usize,
     ) -> c_int;
     pub(super) fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    /// Not a command, but public.
+    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex;
     fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: u32, flags: u32) -> c_int;
 }
 

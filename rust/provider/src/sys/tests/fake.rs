@@ -56,6 +56,8 @@ pub(super) struct Kernel {
     pub(super) made: u32,
     pub(super) destroyed: u32,
     pub(super) closed: u32,
+    /// Where libibverbs looks whether a queue pair is extended, in bytes.
+    pub(super) comp_mask: usize,
     /// Doorbells by `ioctl()`.
     pub(super) rings: u32,
     /// The only address of the port, its netmask, and the address vector of the queue pair.
@@ -77,6 +79,7 @@ pub(super) const GOOD: Kernel = Kernel {
     made: 0,
     destroyed: 0,
     closed: 0,
+    comp_mask: 360,
     rings: 0,
     addr: [10, 77, 1, 2],
     netmask: [255, 255, 0, 0],
@@ -347,6 +350,17 @@ extern "C" fn ibv_cmd_destroy_qp(_qp: *mut ibv_qp) -> c_int {
 #[no_mangle]
 extern "C" fn ibv_cmd_destroy_srq(_srq: *mut ibv_srq) -> c_int {
     destroy()
+}
+
+#[no_mangle]
+pub(super) extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    let offset = kernel(|kernel| kernel.comp_mask);
+    // SAFETY: It is a part of the queue pair.
+    let mask: u32 = unsafe { qp.wrapping_byte_add(offset).cast::<u32>().read() };
+    if mask & VerbsQp::EXTENDED == 0 {
+        return null_mut();
+    }
+    qp.cast()
 }
 
 #[no_mangle]
