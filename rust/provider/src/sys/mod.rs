@@ -11,6 +11,7 @@
 
 pub(crate) mod abi;
 mod build;
+mod calls;
 mod command;
 mod cq;
 mod device;

@@ -62,7 +62,8 @@ impl<T> Locked<T> {
 /// A completion queue.
 pub(crate) struct Cq {
     entries: Turn<Entries>,
-    /// Where notifications of the current queue are asked for. A program may do that while it polls.
+    /// Where notifications of the current queue are asked for. A program may do that while it
+    /// polls.
     notifier: Locked<Notifier>,
 }
 

@@ -11,8 +11,11 @@ mod domain;
 mod extended;
 mod fake;
 mod input;
+mod lid;
+mod port;
 mod program;
 pub(super) mod random;
+mod resize;
 
 use self::{
     fake::*,
@@ -150,82 +153,6 @@ fn garbage_in_a_completion_queue_is_an_error() {
             assert_eq!(wc[0].status == 0, known && status == 0, "{op} {status}");
             assert_eq!((wc[0].byte_len, wc[0].wc_flags), (77, 0));
         }
-    }
-}
-
-#[test]
-fn completions_keep_their_order_when_the_queue_is_resized() {
-    let program = Program::open(GOOD).unwrap();
-    let cq = program.cq();
-    let (first, second) = (program.queue(CQ_KEY), program.queue(NEW_KEY));
-    let post = |queue: &Shared, at: usize, id: u64| {
-        queue[at * 4].store(id, Relaxed);
-        queue[at * 4 + 1].store(0x0001, Relaxed);
-    };
-    let poll = || {
-        let mut wc = [ibv_wc::default(); 8];
-        // SAFETY: The queue and the room are valid.
-        let found = unsafe { program.ops.poll_cq.unwrap()(cq, 8, wc.as_mut_ptr()) };
-        wc.iter()
-            .take(found as usize)
-            .map(|wc| wc.wr_id)
-            .collect::<Vec<_>>()
-    };
-    // SAFETY: The queue is valid.
-    let resize = || unsafe { program.ops.resize_cq.unwrap()(cq, 8) } as u32;
-    for (at, id) in [1, 2, 3].into_iter().enumerate() {
-        post(&first, at, id);
-    }
-    assert_eq!(resize(), 0);
-    // SAFETY: The queue is valid.
-    unsafe { program.ops.req_notify_cq.unwrap()(cq, 0) };
-    assert_eq!(
-        (first[4 * 4].load(Relaxed), second[8 * 4].load(Relaxed)),
-        (0, 3)
-    );
-    post(&second, 0, 4);
-    assert_eq!(poll(), [1, 2, 3, 4]);
-    // What does not belong to the queue any more is not looked at.
-    post(&first, 3, 99);
-    assert_eq!(poll(), []);
-
-    // Resized twice without a poll in between.
-    for (at, id) in [5, 6].into_iter().enumerate() {
-        post(&second, at + 1, id);
-    }
-    kernel(|kernel| kernel.resized = (RQ_KEY, 4));
-    assert_eq!(resize(), 0);
-    let third = program.queue(RQ_KEY);
-    post(&third, 0, 7);
-    kernel(|kernel| kernel.resized = (SQ_KEY, 1));
-    assert_eq!(resize(), 0);
-    post(&program.queue(SQ_KEY), 0, 8);
-    assert_eq!(poll(), [5, 6, 7, 8]);
-}
-
-#[test]
-fn a_queue_that_is_not_resized_stays_as_it_was() {
-    let program = Program::open(Kernel {
-        resize: BUSY,
-        ..GOOD
-    })
-    .unwrap();
-    let cq = program.cq();
-    let driver = program.queue(CQ_KEY);
-    let mut wc = ibv_wc::default();
-    // SAFETY: The queue is valid.
-    let resize = || unsafe { program.ops.resize_cq.unwrap()(cq, 8) };
-    // SAFETY: The queue and the room are valid.
-    let mut poll = || unsafe { program.ops.poll_cq.unwrap()(cq, 1, &mut wc) };
-    for (at, (error, offer)) in [(BUSY, GOOD.resized), (0, (NEW_KEY, 3)), (0, (1, 4))]
-        .into_iter()
-        .enumerate()
-    {
-        kernel(|kernel| (kernel.resize, kernel.resized) = (error, offer));
-        driver[at * 4 + 1].store(1, Relaxed);
-        assert_ne!(resize(), 0, "{offer:?}");
-        assert_eq!(poll(), 1);
-        assert_eq!(poll(), 0);
     }
 }
 
@@ -432,44 +359,6 @@ fn nothing_is_left_of_sends_that_the_driver_refuses() {
 }
 
 #[test]
-fn receives_go_on_where_the_driver_says() {
-    // Without the feature nobody would resize the queue.
-    for (features, resize, resized, want) in [
-        (0, 0, GOOD.resized, EOPNOTSUPP),
-        (feature::RESIZE_SRQ, BUSY, GOOD.resized, BUSY as u32),
-        (feature::RESIZE_SRQ, 0, (NEW_KEY, 3), EPROTO),
-        (feature::RESIZE_SRQ, 0, GOOD.resized, 0),
-    ] {
-        let mut program = Program::open(Kernel {
-            features,
-            resize,
-            resized,
-            ..GOOD
-        })
-        .unwrap();
-        let srq = program.srq();
-        let (old, new) = (program.queue(RQ_KEY), program.queue(NEW_KEY));
-        let mut attr = ibv_srq_attr::default();
-        let modify = program.ops.modify_srq.unwrap();
-        let (limit, max_wr) = (
-            ibv_srq_attr_mask_IBV_SRQ_LIMIT as c_int,
-            ibv_srq_attr_mask_IBV_SRQ_MAX_WR as c_int,
-        );
-        // SAFETY: The queue and the attributes are valid.
-        assert_eq!(unsafe { modify(srq, &mut attr, limit) }, 0);
-        // SAFETY: The queue and the attributes are valid.
-        let error = unsafe { modify(srq, &mut attr, limit | max_wr) };
-        assert_eq!(error as u32, want);
-        let (mut wr, mut bad) = (ibv_recv_wr::default(), null_mut());
-        let post = program.ops.post_srq_recv.unwrap();
-        // SAFETY: The queue and the work request are valid.
-        assert_eq!(unsafe { post(srq, &mut wr, &mut bad) }, 0);
-        let heads = (old[1].load(Relaxed), new[3 * 14 + 1].load(Relaxed));
-        assert_eq!(heads, if want == 0 { (0, 1) } else { (1, 0) });
-    }
-}
-
-#[test]
 fn receives_are_refused_where_there_is_no_room() {
     let mut program = Program::open(GOOD).unwrap();
     let srq = program.srq();
@@ -504,92 +393,5 @@ fn receives_are_refused_where_there_is_no_room() {
         for at in 0..4 {
             driver[at * 14 + 1].store(0, Relaxed);
         }
-    }
-}
-
-/// The bytes of an address vector: destination and source GID, LID, and whether the GIDs count.
-fn names(ah: &ibv_ah_attr) -> ([u8; 16], u8, u16, u8) {
-    // SAFETY: Any bytes are valid.
-    let dgid = unsafe { ah.grh.dgid.raw };
-    (dgid, ah.grh.sgid_index, ah.dlid, ah.is_global)
-}
-
-#[test]
-fn the_lid_is_half_of_an_address() {
-    let lids = [
-        ([10, 77, 1, 2], [255, 255, 0, 0], 0x0102),
-        ([10, 77, 255, 254], [255, 255, 255, 255], 0xfffe),
-        ([10, 77, 1, 2], [255, 254, 0, 0], 0),
-        ([127, 0, 0, 1], [255, 255, 255, 0], 0),
-        ([10, 77, 0, 0], [255, 255, 0, 0], 0),
-    ];
-    let program = Program::open(GOOD).unwrap();
-    for (addr, netmask, lid) in lids {
-        kernel(|kernel| (kernel.addr, kernel.netmask) = (addr, netmask));
-        assert_eq!(program.lid(), lid, "{addr:?}");
-    }
-}
-
-#[test]
-fn a_peer_that_is_named_by_its_lid_is_found_by_its_gid() {
-    let mut program = Program::open(GOOD).unwrap();
-    let qp = program.qp(null_mut());
-    let modify = |ah: ibv_ah_attr, mask| {
-        let mut attr = ibv_qp_attr {
-            ah_attr: ah,
-            ..Default::default()
-        };
-        // SAFETY: The queue pair and the attributes are valid.
-        let result = unsafe { program.ops.modify_qp.unwrap()(qp, &mut attr, mask as c_int) };
-        // The program's own are not changed.
-        assert_eq!(names(&attr.ah_attr), names(&ah));
-        result
-    };
-    let query = || {
-        let (mut attr, mut init) = Default::default();
-        // SAFETY: The queue pair and the room are valid.
-        let result = unsafe { program.ops.query_qp.unwrap()(qp, &mut attr, 0, &mut init) };
-        assert_eq!(result, 0);
-        names(&attr.ah_attr)
-    };
-    let av = ibv_qp_attr_mask_IBV_QP_AV | ibv_qp_attr_mask_IBV_QP_STATE;
-    let asked = || names(&kernel(|kernel| kernel.ah));
-    let by_lid = ibv_ah_attr {
-        dlid: 0xfedc,
-        ..Default::default()
-    };
-    let peer = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 77, 0xfe, 0xdc];
-    assert_eq!(modify(by_lid, av), 0);
-    assert_eq!(asked(), (peer, 2, 0, 1));
-    assert_eq!(query(), ([0; 16], 0, 0xfedc, 0));
-
-    // A failure changes nothing, and neither does a change without an address vector.
-    kernel(|kernel| kernel.result = BUSY);
-    let by_gid = ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: ibv_gid { raw: peer },
-            sgid_index: 1,
-            ..Default::default()
-        },
-        is_global: 1,
-        ..by_lid
-    };
-    assert_eq!(modify(by_gid, av), BUSY);
-    kernel(|kernel| kernel.result = 0);
-    assert_eq!(query(), ([0; 16], 0, 0xfedc, 0));
-    assert_eq!(modify(by_lid, ibv_qp_attr_mask_IBV_QP_STATE), 0);
-    assert_eq!(asked(), ([0; 16], 0, 0, 0));
-
-    // A GID stays what it is.
-    assert_eq!(modify(by_gid, av), 0);
-    assert_eq!(asked(), (peer, 1, 0, 1));
-    assert_eq!(query(), (peer, 1, 0, 1));
-
-    // Without LIDs the kernel is asked as before.
-    for (dlid, netmask) in [(0, [255, 255, 0, 0]), (0xfedc, [255, 0, 0, 0])] {
-        kernel(|kernel| kernel.netmask = netmask);
-        assert_eq!(modify(ibv_ah_attr { dlid, ..by_lid }, av), 0);
-        assert_eq!(asked(), ([0; 16], 0, 0, 0));
-        assert_eq!(query(), ([0; 16], 0, 0, 0));
     }
 }
