@@ -8,17 +8,6 @@ use super::{
 };
 use core::ptr::null;
 
-/// The functions of an extended object that a test calls.
-macro_rules! call {
-    ($object:expr, $function:ident $(, $arg:expr)*) => {{
-        let object = $object;
-        // SAFETY: The object is valid.
-        let function = unsafe { (*object).$function.unwrap() };
-        // SAFETY: The object is valid, and so is what is named.
-        unsafe { function(object $(, $arg)*) }
-    }};
-}
-
 /// Stores completion `at`, of work request `at`.
 fn complete(driver: &[AtomicU64], at: usize, head: u64) {
     let words = &driver[at % 4 * 4..][..4];

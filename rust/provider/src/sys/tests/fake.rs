@@ -49,6 +49,8 @@ pub(super) struct Kernel {
     /// What the kernel answers to `RESIZE_CQ`, and what it offers.
     pub(super) resize: c_int,
     pub(super) resized: (u64, u32),
+    /// Where receives go on in a shared queue that was resized.
+    pub(super) put: u32,
     pub(super) wanted: Option<u32>,
     /// The result of commands that destroy an object, and that of others.
     pub(super) destroy: c_int,
@@ -73,6 +75,7 @@ pub(super) const GOOD: Kernel = Kernel {
     cq: (CQ_KEY, ENTRIES),
     resize: 0,
     resized: (NEW_KEY, 2 * ENTRIES),
+    put: 3,
     wanted: None,
     destroy: 0,
     result: 0,
@@ -296,7 +299,7 @@ extern "C" fn ibv_cmd_post_send(
 ) -> c_int {
     assert!(wr.is_null());
     kernel(|kernel| kernel.rings += 1);
-    0
+    result()
 }
 
 #[no_mangle]
@@ -313,12 +316,13 @@ extern "C" fn ibv_cmd_modify_srq(
         return result();
     }
     assert_eq!(cmd_size, size_of::<Command>());
-    let (error, (srq_key, num_rqe)) = kernel(|kernel| (kernel.resize, kernel.resized));
+    let (error, (srq_key, num_rqe), put) =
+        kernel(|kernel| (kernel.resize, kernel.resized, kernel.put));
     // SAFETY: The request is as large as the library says.
     let response = unsafe { (*cmd.cast::<Command>()).driver.response };
     let answer = siw_uresp_modify_srq {
         num_rqe,
-        put: 3,
+        put,
         srq_key,
     };
     if error == 0 {

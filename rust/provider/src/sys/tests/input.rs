@@ -7,6 +7,7 @@ use super::{
         BUSY,
         ENTRIES, //
     },
+    ibv_data_buf,
     ibv_sge, //
 };
 use core::ffi::c_int;
@@ -107,4 +108,17 @@ pub(super) fn sges(input: &mut Input<'_>) -> (Vec<ibv_sge>, c_int) {
         _ => list.len() as c_int,
     };
     (list, num)
+}
+
+/// A list of buffers whose bytes are sent inline.
+pub(super) fn buffers(input: &mut Input<'_>) -> Vec<ibv_data_buf> {
+    let buffer = |input: &mut Input<'_>| ibv_data_buf {
+        addr: BYTES.as_ptr().cast_mut().cast(),
+        length: match input.below(8) {
+            0 => usize::MAX - input.below(2),
+            1 => 80 + input.below(2),
+            _ => input.below(40),
+        },
+    };
+    (0..input.below(5)).map(|_| buffer(input)).collect()
 }

@@ -7,12 +7,26 @@
     allow(dead_code, unused_imports, reason = "the tests are left out")
 )]
 
+/// Calls a function of an extended object.
+macro_rules! call {
+    ($object:expr, $function:ident $(, $arg:expr)*) => {{
+        let object = $object;
+        // SAFETY: The object is valid.
+        let function = unsafe { (*object).$function.unwrap() };
+        // SAFETY: The object is valid, and so is what is named.
+        unsafe { function(object $(, $arg)*) }
+    }};
+}
+
 mod domain;
 mod extended;
 mod fake;
 mod input;
 mod lid;
+mod objects;
+mod polling;
 mod port;
+mod posting;
 mod program;
 pub(super) mod random;
 mod resize;
