@@ -11,7 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 TESTS = os.path.dirname(HERE)
-CONTENDERS = ("siw", "siw-crc", "siw-large", "siw-large-copy", "c-siw", "rxe", "tcp")
+CONTENDERS = ("siw", "siw-ours", "siw-crc", "siw-large", "siw-large-copy", "c-siw", "rxe", "tcp")
 PLACES = {
     "pair": "two QEMU guests, virtio-net with TSO, stock kernel",
     "loop": "User Mode Linux, loopback, MTU 65536",
@@ -21,6 +21,9 @@ PLACES = {
 MEASURES = (
     (r"bw-(\w+)-(\d+)", "{} bandwidth, {}", "Gb/s"),
     (r"sleeping-(\w+)-(\d+)", "{} bandwidth without polling, {}", "Gb/s"),
+    (r"ops-(\w+)-(\d+)", "{} operations, {}", "k/s"),
+    (r"bind", "windows of 4 KiB bound and invalidated", "k/s"),
+    (r"reg-small", "regions of 4 KiB registered and deregistered", "k/s"),
     (r"rate-(\d+)", "64 B Writes, {} QP", "k/s"),
     (r"lat-(\w+)-(\d+)-(\w+)", "{} latency, {}, {}", "us"),
     (r"cpu-(\w+)", "CPU of the {} end, 1 MiB Writes", "ns/KiB"),
@@ -58,6 +61,13 @@ def targets():
         yield place, "lat-send-64-median", "siw", "lat-send-64-median", "c-siw", 0.75, False
         yield place, "lat-send-64-median", "siw", "lat-send-64-median", "tcp", 1.25, False
         yield place, "lat-read-64-median", "siw", "lat-read-64-median", "c-siw", 0.6, False
+        for measure, other, bound in (("ops-atomic-8", "ops-read-8", 0.8), ("bind", "reg-small", 1),
+                                      ("ops-write_imm-64", "ops-write_send-64", 1),
+                                      ("ops-write_imm-4096", "ops-write_send-4096", 1)):
+            yield place, measure, "siw-ours", other, "siw-ours", bound, True
+        for measure, other in (("atomic-8", "read-8"), ("write_imm-64", "write_send-64"),
+                               ("write_imm-4096", "write_send-4096")):
+            yield place, f"lat-{measure}-median", "siw-ours", f"lat-{other}-median", "siw-ours", 1.1, False
     yield "pair", "cpu-send", "siw-large", "cpu-send", "siw-large-copy", 0.6, False
     yield "pair", "qps-256-gbps", "siw", "qps-1-gbps", "siw", 0.9, True
     # "spinning" has no target: a user who only uses half of the CPU costs more than these bounds.
@@ -82,7 +92,7 @@ def title(measure):
     for pattern, text, unit in MEASURES:
         m = re.fullmatch(pattern, measure)
         if m:
-            sizes = measure.startswith(("bw", "lat", "sleeping"))
+            sizes = measure.startswith(("bw", "lat", "ops", "sleeping"))
             return text.format(*(size_of(g) if sizes else g for g in m.groups())), unit
     sys.exit(f"what is {measure}?")
 
@@ -235,7 +245,8 @@ def main():
     out = ["# Results of make bench", "", *facts(), "",
            "Medians of all rounds, and half the distance between the best and the worst of them. CRC is off, but in the "
            "column siw-crc; siw-large has the parameter large_fpdus, and with it zero copy, which siw-large-copy has "
-           "not. TCP is one stream of iperf3, and for latency a ping-pong over one socket. perftest polls; "
+           "not. siw-ours is this driver with our provider library. TCP is one stream of iperf3, and for latency a "
+           "ping-pong over one socket. perftest polls; "
            "figures \"without polling\" are those of a program that sleeps until something is complete, as iperf3 does. "
            "Latencies of Write and Send are of one way.", "", "## Targets", "", *table(targets_now)]
     for place in places:

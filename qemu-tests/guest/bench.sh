@@ -165,6 +165,36 @@ part_qps() {
 	done
 }
 
+# What takes our provider library, or the extensions of RFC 7306, beside what programs use without it.
+part_atomics() {
+	local op kind
+	for op in atomic read; do
+		transfers $op 1 8
+		figures "/^rate / { print \"ops-$op-8\", \$2 }"
+		[ $op = read ] && kind=(ib_read_lat -s 8) || kind=(ib_atomic_lat)
+		perftest "lat-$op-8" "${kind[@]}" -n "$ROUND_TRIPS"
+		figures "\$1 == 8 { print \"lat-$op-8-median\", \$5; print \"lat-$op-8-p99\", \$8 }"
+	done
+}
+
+part_immediate() {
+	local op size
+	for op in write_imm write_send; do
+		for size in 64 4096; do
+			transfers $op 1 $size
+			figures "/^rate / { print \"ops-$op-$size\", \$2 }"
+			two "lat-$op-$size" bench echo $op "$A4" 18515 -- bench ping $op "$A4" 18515 $size $((ROUND_TRIPS / 4))
+			figures "/^(median|p99) / { print \"lat-$op-$size-\" \$1, \$2 }"
+		done
+	done
+}
+
+part_windows() {
+	[ "$CONTENDER" = siw-ours ] || return 0
+	two windows bench serve write "$A4" 18515 1 -- bench bind "$A4" 18515 $((BENCH_SECONDS * 500))
+	figures "/^(bind|reg-small) / { print }"
+}
+
 # Bandwidth of programs that do not poll, like iperf3.
 part_sleeping() {
 	local op size

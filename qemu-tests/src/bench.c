@@ -2,8 +2,15 @@
 /*
  * Measurements of make bench that perftest lacks:
  *   bench serve OP ADDRESS PORT N         the other end of OP, for N queue pairs
- *   bench OP ADDRESS PORT N SIZE MS       operations (write, send or read) of SIZE over N queue
- *                                         pairs at a time, for MS milliseconds
+ *   bench OP ADDRESS PORT N SIZE MS       operations of SIZE over N queue pairs at a time, for MS
+ *                                         milliseconds: write, send, read, atomic (SIZE is 8),
+ *                                         write_imm (with immediate data), or write_send (a Write
+ *                                         and a Send of 4 bytes)
+ *   bench echo OP ADDRESS PORT            the other end of ping
+ *   bench ping OP ADDRESS PORT SIZE N     N round trips by write_imm or write_send
+ *   bench bind ADDRESS PORT MS            how many windows are bound and invalidated (to "serve
+ *                                         write"), and regions of the same 4 KiB registered and
+ *                                         deregistered, one after the other, for MS milliseconds
  *   bench beside ADDRESS PORT STALLED SIZE MS TIMES
  *                                         TIMES over: Writes of SIZE over a queue pair (to "serve
  *                                         write") without, and with one beside it whose peer, at
@@ -35,12 +42,18 @@
 static const struct {
 	const char *name;
 	enum ibv_wr_opcode code;
-} ops[] = { { "write", IBV_WR_RDMA_WRITE }, { "send", IBV_WR_SEND }, { "read", IBV_WR_RDMA_READ } };
+	bool and_send; /* each is followed by a Send */
+} ops[] = {
+	{ "write", IBV_WR_RDMA_WRITE, false }, { "send", IBV_WR_SEND, false }, { "read", IBV_WR_RDMA_READ, false },
+	{ "atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, false }, { "write_imm", IBV_WR_RDMA_WRITE_WITH_IMM, false },
+	{ "write_send", IBV_WR_RDMA_WRITE, true },
+};
 
-/* Private data of the accepting end. */
+/* Private data of either end. */
 struct target {
 	uint64_t address;
 	uint32_t rkey;
+	uint32_t size; /* of what echo sends */
 };
 
 struct conn {
@@ -55,11 +68,17 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static enum ibv_wr_opcode op = IBV_WR_RDMA_WRITE;
+static bool and_send;
 
 /* Operations that each of N queue pairs keeps posted. */
 static int depth(int n)
 {
 	return n <= 16 ? 32 : n <= 256 ? 512 / n : 2;
+}
+
+static bool takes_receives(void)
+{
+	return op == IBV_WR_SEND || op == IBV_WR_RDMA_WRITE_WITH_IMM || and_send;
 }
 
 /*
@@ -68,7 +87,7 @@ static int depth(int n)
  */
 static int receives(int n)
 {
-	return op != IBV_WR_SEND ? 1 : n < 16 ? 4096 / n : 256;
+	return !takes_receives() ? 1 : n < 16 ? 4096 / n : 256;
 }
 
 /* Seconds that the CPUs of this machine were not idle. */
@@ -138,14 +157,16 @@ static void make_shared(struct ibv_context *verbs, int n)
 	must(!(pd = ibv_alloc_pd(verbs)));
 	must(!(completions = ibv_create_comp_channel(verbs)));
 	must(!(cq = ibv_create_cq(verbs, n * (depth(n) + receives(n)), NULL, completions, 0)));
-	must(!(mr = ibv_reg_mr(pd, pages(REGION), REGION, RIGHTS)));
+	/* Other regions have the rights that C siw knows. */
+	must(!(mr = ibv_reg_mr(pd, pages(REGION), REGION,
+			       RIGHTS | (op == IBV_WR_ATOMIC_FETCH_AND_ADD ? IBV_ACCESS_REMOTE_ATOMIC : 0))));
 }
 
 static void make_qp(struct rdma_cm_id *id, int n, struct ibv_cq *other)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = depth(n), .max_recv_wr = receives(n), .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = (1 + and_send) * depth(n), .max_recv_wr = receives(n), .max_send_sge = 1, .max_recv_sge = 1 },
 	};
 
 	init.send_cq = other ? other : cq;
@@ -228,7 +249,7 @@ static void serve(const char *host, const char *port, int n)
 		event = serve_until_event(ids);
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && made < n) {
 			struct rdma_cm_id *id = event->id;
-			struct target target;
+			struct target target = { 0 };
 			struct rdma_conn_param param = {
 				.private_data = &target, .private_data_len = sizeof(target),
 				.responder_resources = READS, .initiator_depth = 1,
@@ -238,7 +259,7 @@ static void serve(const char *host, const char *port, int n)
 			make_qp(id, n, NULL);
 			target.address = (uintptr_t)mr->addr;
 			target.rkey = mr->rkey;
-			if (op == IBV_WR_SEND)
+			if (takes_receives())
 				for (int i = 0; i < receives(n); i++)
 					post_receive(id->qp, made);
 			must(ibv_req_notify_cq(cq, 0));
@@ -267,7 +288,11 @@ static void serve(const char *host, const char *port, int n)
  */
 static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ibv_cq *other)
 {
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = READS, .retry_count = 7 };
+	struct target own = { .size = c->to.size };
+	struct rdma_conn_param param = {
+		.private_data = &own, .private_data_len = sizeof(own), .responder_resources = 1, .initiator_depth = READS,
+		.retry_count = 7,
+	};
 	struct rdma_cm_event *event;
 
 	must(rdma_create_id(events, &c->id, NULL, RDMA_PS_TCP));
@@ -277,6 +302,8 @@ static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ib
 	rdma_ack_cm_event(await(RDMA_CM_EVENT_ROUTE_RESOLVED));
 	make_shared(c->id->verbs, n);
 	make_qp(c->id, n, other);
+	own.address = (uintptr_t)mr->addr;
+	own.rkey = mr->rkey;
 	must(rdma_connect(c->id, &param));
 	event = await(RDMA_CM_EVENT_ESTABLISHED);
 	/* The peer that reads nothing sends no private data either. */
@@ -288,12 +315,20 @@ static void connect_one(struct conn *c, struct sockaddr_in *sa, int n, struct ib
 static void post(struct conn *c, uint64_t number, int size)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = size, .lkey = mr->lkey };
-	struct ibv_send_wr *bad, wr = {
+	struct ibv_sge word = { .addr = (uintptr_t)mr->addr, .length = 4, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, note = {
+		.wr_id = number, .sg_list = &word, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+	}, wr = {
 		.wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = op,
-		.send_flags = IBV_SEND_SIGNALED,
+		.send_flags = and_send ? 0 : IBV_SEND_SIGNALED, .next = and_send ? &note : NULL,
 		.wr.rdma = { .remote_addr = c->to.address, .rkey = c->to.rkey },
 	};
 
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = c->to.address;
+		wr.wr.atomic.rkey = c->to.rkey;
+		wr.wr.atomic.compare_add = 1;
+	}
 	must(ibv_post_send(c->id->qp, &wr, &bad));
 }
 
@@ -372,7 +407,7 @@ static void transfers(const char *host, const char *port, int n, int size, int m
 		sum += conns[i].done;
 		squares += (double)conns[i].done * conns[i].done;
 	}
-	printf("gbps %.4f\n", sum * size * 8e-9 / took);
+	printf("gbps %.4f\nrate %.3f\n", sum * size * 8e-9 / took, sum / took / 1e3);
 	printf("jain %.4f\n", sum * sum / (n * squares));
 	while (outstanding > 0) {
 		int got = next(conns, size, false);
@@ -428,6 +463,140 @@ static void beside(const char *host, const char *port, const char *stalled, int 
 	}
 	while (outstanding > 0)
 		outstanding -= next(&c, size, false);
+	rdma_disconnect(c.id);
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_destroy_qp(c.id);
+	rdma_destroy_id(c.id);
+}
+
+/* Polls for a completion of the kind, and passes over the others. */
+static void poll_for(bool receive)
+{
+	struct ibv_wc wc;
+	int got;
+
+	do {
+		got = ibv_poll_cq(cq, 1, &wc);
+		if (got < 0 || (got && wc.status))
+			die("%s", got < 0 ? "poll" : ibv_wc_status_str(wc.status));
+	} while (!got || (wc.opcode & IBV_WC_RECV ? !receive : receive));
+}
+
+/* Whether a receive completes before the connection ends. */
+static bool is_asked(void)
+{
+	struct pollfd end = { .fd = events->fd, .events = POLLIN };
+	struct ibv_wc wc;
+
+	for (unsigned int i = 1;; i++) {
+		int got = ibv_poll_cq(cq, 1, &wc);
+
+		must(got < 0);
+		if (got && !has_come(&wc))
+			return false;
+		if (got && wc.opcode & IBV_WC_RECV)
+			return true;
+		if (i % 4096 == 0 && poll(&end, 1, 0) > 0)
+			return false;
+	}
+}
+
+static void echo(const char *host, const char *port)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
+	struct rdma_cm_id *listener;
+	struct rdma_cm_event *event;
+	struct target own = { 0 };
+	struct conn c = { 0 };
+
+	must(rdma_create_id(events, &listener, NULL, RDMA_PS_TCP));
+	must(rdma_bind_addr(listener, (struct sockaddr *)&sa));
+	must(rdma_listen(listener, 1));
+	event = await(RDMA_CM_EVENT_CONNECT_REQUEST);
+	c.id = event->id;
+	memcpy(&c.to, event->param.conn.private_data, sizeof(c.to));
+	rdma_ack_cm_event(event);
+	make_shared(c.id->verbs, 1);
+	make_qp(c.id, 1, NULL);
+	post_receive(c.id->qp, 0);
+	own.address = (uintptr_t)mr->addr;
+	own.rkey = mr->rkey;
+	param.private_data = &own;
+	param.private_data_len = sizeof(own);
+	must(rdma_accept(c.id, &param));
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_ESTABLISHED));
+	while (is_asked()) {
+		post_receive(c.id->qp, 0);
+		post(&c, 0, c.to.size);
+	}
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_destroy_qp(c.id);
+	rdma_destroy_id(c.id);
+}
+
+static void ping(const char *host, const char *port, int size, int n)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	double *took = calloc(n, sizeof(*took));
+	struct conn c = { .to.size = size };
+
+	must(!took || size > REGION);
+	connect_one(&c, &sa, 1, NULL);
+	for (int i = 0; i < n; i++) {
+		double start;
+
+		post_receive(c.id->qp, 0);
+		start = now();
+		post(&c, 0, size);
+		poll_for(true);
+		/* One way, as in perftest. */
+		took[i] = (now() - start) * 1e6 / 2;
+	}
+	print_times(took, n);
+	rdma_disconnect(c.id);
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_destroy_qp(c.id);
+	rdma_destroy_id(c.id);
+}
+
+static void bind_windows(const char *host, const char *port, int ms)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	struct conn c = { 0 };
+	struct ibv_mr *all;
+	struct ibv_mw *mw;
+	double start;
+	int n;
+
+	connect_one(&c, &sa, 1, NULL);
+	must(!(all = ibv_reg_mr(pd, mr->addr, REGION, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)));
+	must(!(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
+	start = now();
+	for (n = 0; now() < start + ms / 1000.0; n++) {
+		uint32_t rkey = ibv_inc_rkey(mw->rkey);
+		struct ibv_send_wr *bad, end = {
+			.opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = rkey,
+		}, bind = {
+			.next = &end, .opcode = IBV_WR_BIND_MW,
+			.bind_mw = { .mw = mw, .rkey = rkey, .bind_info = {
+				.mr = all, .addr = (uintptr_t)all->addr, .length = 4096,
+				.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+			} },
+		};
+
+		must(ibv_post_send(c.id->qp, &bind, &bad));
+		mw->rkey = rkey;
+		poll_for(false);
+	}
+	printf("bind %.3f\n", n / (now() - start) / 1e3);
+	must(ibv_dealloc_mw(mw) || ibv_dereg_mr(all));
+	start = now();
+	for (n = 0; now() < start + ms / 1000.0; n++) {
+		must(!(all = ibv_reg_mr(pd, mr->addr, 4096, RIGHTS)));
+		must(ibv_dereg_mr(all));
+	}
+	printf("reg-small %.3f\n", n / (now() - start) / 1e3);
 	rdma_disconnect(c.id);
 	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
 	rdma_destroy_qp(c.id);
@@ -527,6 +696,7 @@ static bool is_op(const char *name)
 	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
 		if (!strcmp(name, ops[i].name)) {
 			op = ops[i].code;
+			and_send = ops[i].and_send;
 			return true;
 		}
 	return false;
@@ -543,6 +713,12 @@ int main(int argc, char **argv)
 		transfers(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
 	else if (!strcmp(what, "beside") && argc == 8)
 		beside(argv[2], argv[3], argv[4], atoi(argv[5]), atoi(argv[6]), atoi(argv[7]));
+	else if (!strcmp(what, "echo") && argc == 5 && is_op(argv[2]))
+		echo(argv[3], argv[4]);
+	else if (!strcmp(what, "ping") && argc == 7 && is_op(argv[2]))
+		ping(argv[3], argv[4], atoi(argv[5]), atoi(argv[6]));
+	else if (!strcmp(what, "bind") && argc == 5)
+		bind_windows(argv[2], argv[3], atoi(argv[4]));
 	else if (!strcmp(what, "reg") && argc == 4)
 		reg(argv[2], atoi(argv[3]));
 	else if (!strcmp(what, "tcp-serve") && argc == 3)
