@@ -307,7 +307,10 @@ static enum ibv_wc_status read_from(struct pair *p, void *addr, uint32_t rkey)
 
 static const int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
 
-/* What is changed holds for the new key, and the old one is refused. Other rights alone keep the key. */
+/*
+ * What is changed holds for the new key, and the old one is refused. Other rights alone keep the
+ * key.
+ */
 static void test_mr(void)
 {
 	enum { AGAIN, RIGHTS, MEMORY, DOMAIN, ALL };

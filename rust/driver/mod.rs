@@ -24,6 +24,7 @@ pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod tpt;
 pub(crate) mod ucontext;
+pub(crate) mod wc;
 
 use crate::kapi::{
     crc32c,

@@ -17,7 +17,7 @@
 use super::fifo::Ring;
 use crate::{
     driver::{
-        cq::{
+        wc::{
             Completion,
             WcOp, //
         },

@@ -5,7 +5,7 @@
 
 use super::fifo::Ring;
 use crate::driver::tpt::{
-    entry::MemRef,
+    mem_ref::MemRef,
     touch::Touch, //
 };
 use iwarp::{

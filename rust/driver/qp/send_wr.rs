@@ -5,8 +5,8 @@
 use super::rq::listed;
 use crate::{
     driver::{
-        cq::WcOp,
         tpt::fast_reg::RegWr,
+        wc::WcOp,
         Siw, //
     },
     kapi::rdma::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Entries of the table, and references to a checked part of an entry.
+//! Entries of the table.
 
 use super::{
     fast_reg::Shadow,
@@ -8,11 +8,6 @@ use super::{
     window::Bound, //
 };
 use crate::kapi::{
-    crc32c::Crc32c,
-    net::{
-        Skb,
-        TxBuf, //
-    },
     rdma::{
         Backing,
         InUse,
@@ -32,7 +27,6 @@ use iwarp::{
             Region,
             Rights, //
         },
-        atomic::AtomicOp,
         stag::Stag, //
     }, //
 };
@@ -162,7 +156,7 @@ impl Entry {
     }
 
     /// Checks an access. Returns its offset in the memory, and the epoch in which that holds.
-    fn check(&self, access: &Access) -> Result<(u64, u64), AccessError> {
+    pub(super) fn check(&self, access: &Access) -> Result<(u64, u64), AccessError> {
         if let Some(inside) = self.gate.enter() {
             let offset = access::check(Some(&self.snapshot(&inside, true)), access)?;
             return Ok((inside.start.saturating_add(offset), inside.epoch));
@@ -209,7 +203,7 @@ impl Entry {
     }
 
     /// As [`Self::touch`], for an access that was checked in this epoch.
-    fn touch_in(this: &RcuArc<Self>, epoch: u64) -> Result<Option<Touch>, AccessError> {
+    pub(super) fn touch_in(this: &RcuArc<Self>, epoch: u64) -> Result<Option<Touch>, AccessError> {
         let inside = this.gate.enter().ok_or(AccessError::NotValid)?;
         if inside.epoch != epoch {
             return Err(AccessError::NotValid);
@@ -350,179 +344,5 @@ impl Entry {
     /// Opens a region that was made closed. Process context.
     pub(super) fn open(&self) {
         self.gate.update(|_, open| *open = true);
-    }
-}
-
-/// A cache of the entry used last, to avoid lookups in the table.
-///
-/// A stale entry is closed; so a refusal by the cached entry must be confirmed by the table.
-pub(crate) struct LastEntry(Option<(u32, RcuArc<Entry>)>);
-
-impl LastEntry {
-    /// An empty cache.
-    pub(crate) const fn none() -> Self {
-        Self(None)
-    }
-
-    /// The entry, if it is the one at `index`.
-    #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<&RcuArc<Entry>> {
-        match &self.0 {
-            Some((last, entry)) if *last == index => Some(entry),
-            _ => None,
-        }
-    }
-
-    /// Remembers an entry.
-    pub(super) fn set(&mut self, index: u32, entry: RcuArc<Entry>) {
-        self.0 = Some((index, entry));
-    }
-}
-
-/// A checked access to (a part of) an entry.
-///
-/// It keeps the entry, but not its validity. Each chunk checks again, because the STag may be
-/// invalidated between two chunks, and even be registered anew.
-pub(crate) struct MemRef {
-    /// `None` for an access of length 0.
-    entry: Option<RcuArc<Entry>>,
-    /// The checked access.
-    to: u64,
-    len: u64,
-    /// The offset of the access in the memory, in this epoch of the entry.
-    offset: u64,
-    epoch: u64,
-}
-
-impl MemRef {
-    /// The reference of an access of length 0.
-    pub(super) fn empty() -> Self {
-        Self {
-            entry: None,
-            to: 0,
-            len: 0,
-            offset: 0,
-            epoch: 0,
-        }
-    }
-
-    /// Checks an access to `entry`.
-    pub(super) fn new(entry: &RcuArc<Entry>, access: &Access) -> Result<Self, AccessError> {
-        let (offset, epoch) = entry.check(access)?;
-        Ok(Self {
-            entry: Some(entry.clone()),
-            to: access.to,
-            len: access.len,
-            offset,
-            epoch,
-        })
-    }
-
-    /// Makes the checked access the one that a one-touch entry admits. `None` for other entries.
-    pub(crate) fn touch(&self) -> Result<Option<Touch>, AccessError> {
-        match &self.entry {
-            Some(entry) => Entry::touch_in(entry, self.epoch),
-            None => Ok(None),
-        }
-    }
-
-    /// Runs `copy` inside the gate, with the memory and the offset of `to` in it.
-    fn chunk(
-        &self,
-        to: u64,
-        len: usize,
-        copy: impl FnOnce(&Backing, u64) -> Result,
-    ) -> Result<(), AccessError> {
-        if len == 0 {
-            return Ok(());
-        }
-        let entry = self.entry.as_ref().ok_or(AccessError::Bounds)?;
-        let offset = self.offset_of(to, len as u64).ok_or(AccessError::Bounds)?;
-        let inside = entry.gate.enter().ok_or(AccessError::NotValid)?;
-        if inside.epoch != self.epoch {
-            return Err(AccessError::NotValid);
-        }
-        let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
-        copy(backing, offset).map_err(|_| AccessError::Bounds)
-    }
-
-    /// The offset in the memory of a part of the checked access.
-    fn offset_of(&self, to: u64, len: u64) -> Option<u64> {
-        let ahead = to.checked_sub(self.to)?;
-        if ahead.checked_add(len)? > self.len {
-            return None;
-        }
-        self.offset.checked_add(ahead)
-    }
-
-    /// Copies from the region at `to` into `dst`: one chunk, at most 64 KiB. Any context except
-    /// hard interrupts.
-    pub(crate) fn read(&self, to: u64, dst: &mut [u8]) -> Result<(), AccessError> {
-        self.chunk(to, dst.len(), |backing, offset| backing.read(offset, dst))
-    }
-
-    /// Copies `src` to the beginning of the checked access: one chunk. Any context except hard
-    /// interrupts.
-    pub(crate) fn write_all(&self, src: &[u8]) -> Result<(), AccessError> {
-        self.chunk(self.to, src.len(), |backing, offset| {
-            backing.write(offset, src)
-        })
-    }
-
-    /// Whether the target of an atomic operation, at `to`, is aligned. Any context except hard
-    /// interrupts.
-    pub(crate) fn is_aligned(&self, to: u64) -> Result<bool, AccessError> {
-        let mut aligned = false;
-        self.chunk(to, AtomicOp::LEN as usize, |backing, offset| {
-            aligned = backing.is_word(offset)?;
-            Ok(())
-        })?;
-        Ok(aligned)
-    }
-
-    /// Executes an atomic operation on the target at `to`, and returns what that was before. Any
-    /// context except hard interrupts.
-    pub(crate) fn execute(&self, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let mut original = 0;
-        self.chunk(to, AtomicOp::LEN as usize, |backing, offset| {
-            original = backing.fetch_update(offset, |old| op.apply(old))?;
-            Ok(())
-        })?;
-        Ok(original)
-    }
-
-    /// Whether [`Self::share`] is possible.
-    pub(crate) fn can_share(&self) -> bool {
-        self.entry
-            .as_ref()
-            .is_some_and(|entry| matches!(entry.kind, Kind::Mr) || entry.kind.is_window())
-    }
-
-    /// Appends the region at `to` to `buf` by reference, and adds it to `crc`: one chunk, at most
-    /// 64 KiB. Any context except hard interrupts.
-    pub(crate) fn share(
-        &self,
-        to: u64,
-        len: usize,
-        buf: &mut TxBuf,
-        crc: Option<&mut Crc32c>,
-    ) -> Result<(), AccessError> {
-        self.chunk(to, len, |backing, offset| {
-            backing.share(offset, len, buf, crc)
-        })
-    }
-
-    /// Copies `len` bytes of `skb` from `skb_off` into the region at `to`: one chunk. Softirq or
-    /// process context.
-    pub(crate) fn write_skb(
-        &self,
-        to: u64,
-        len: usize,
-        skb: &Skb<'_>,
-        skb_off: usize,
-    ) -> Result<(), AccessError> {
-        self.chunk(to, len, |backing, offset| {
-            backing.write_from_skb(offset, len, skb, skb_off)
-        })
     }
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod fast_reg;
+pub(crate) mod mem_ref;
 pub(crate) mod region;
 pub(crate) mod touch;
 pub(crate) mod window;
@@ -20,11 +21,7 @@ use crate::kapi::rdma::{
     RcuArc,
     RcuTable, //
 };
-use entry::{
-    Entry,
-    LastEntry,
-    MemRef, //
-};
+use entry::Entry;
 use fast_reg::RegWr;
 use iwarp::{
     error::AccessError,
@@ -42,6 +39,10 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use mem_ref::{
+    LastEntry,
+    MemRef, //
 };
 use touch::Touch;
 

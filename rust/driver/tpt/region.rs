@@ -234,8 +234,9 @@ impl mr::Operations<Siw> for Mr {
         mr.entry().shadow.fill(sg)
     }
 
-    /// Changes a region, with a new key if memory or domain change. All rights that it had have ended
-    /// on return, those of a bind in progress included. `EBUSY` while windows are bound to it, which hold the memory.
+    /// Changes a region, with a new key if memory or domain change. All rights that it had have
+    /// ended on return, those of a bind in progress included. `EBUSY` while windows are bound to
+    /// it, which hold the memory.
     fn rereg_user(mr: &rdma::Mr<Siw>, change: &mr::Change<'_, Siw>) -> Result<u32> {
         let before = mr.entry().region();
         if !matches!(before.kind, Kind::Mr) {

@@ -8,10 +8,6 @@ use super::{
     LARGE, //
 };
 use crate::driver::{
-    cq::{
-        Completion,
-        WcOp, //
-    },
     qp::{
         end::Cause,
         irrq::{
@@ -20,6 +16,10 @@ use crate::driver::{
         }, //
     },
     stats::Counter,
+    wc::{
+        Completion,
+        WcOp, //
+    },
     QpObj, //
 };
 use iwarp::{

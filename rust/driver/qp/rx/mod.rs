@@ -25,7 +25,7 @@ use crate::{
         cm::Endpoint,
         stats::Counter,
         tpt::{
-            entry::{
+            mem_ref::{
                 LastEntry,
                 MemRef, //
             },

@@ -8,7 +8,7 @@ use crate::{
     driver::{
         qp::sgl::List,
         stats::Counter,
-        tpt::entry::MemRef,
+        tpt::mem_ref::MemRef,
         QpObj, //
     },
     kapi::net::Skb,

@@ -13,7 +13,7 @@ mod scatter;
 
 use crate::{
     driver::tpt::{
-        entry::{
+        mem_ref::{
             LastEntry,
             MemRef, //
         },

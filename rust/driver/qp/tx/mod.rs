@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{
     driver::{
-        tpt::entry::LastEntry,
+        tpt::mem_ref::LastEntry,
         Params,
         QpObj, //
     },

@@ -27,7 +27,7 @@ use crate::{
             },
             state::Phase, //
         },
-        tpt::entry::MemRef,
+        tpt::mem_ref::MemRef,
         QpObj, //
     },
     kapi::{

@@ -8,8 +8,8 @@
 //! [`advance`] and [`retreat`] by compare-and-exchange, again with the fresh word until it
 //! succeeds.
 
-/// The phase of a queue pair. It only goes forward, except for [`retreat`], and until the queue pair
-/// begins anew when its stream and all that was posted are gone.
+/// The phase of a queue pair. It only goes forward, except for [`retreat`], and until the queue
+/// pair begins anew when its stream and all that was posted are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Phase {
     /// Not connected yet.
