@@ -838,7 +838,7 @@ static void test_refused(void)
 	for (int i = 0; i < 3; i++)
 		wr[i] = (struct ibv_send_wr){ .wr_id = i, .next = i < 2 ? &wr[i + 1] : NULL, .opcode = IBV_WR_SEND,
 					      .send_flags = IBV_SEND_SIGNALED };
-	wr[1].opcode = IBV_WR_SEND_WITH_IMM;
+	wr[1].opcode = IBV_WR_TSO;
 	expect(ibv_post_send(p.a.id->qp, wr, &bad) == EINVAL && bad == &wr[1]);
 	expect_wc(p.a.scq, 0, IBV_WC_SUCCESS);
 	expect_wc(p.b.rcq, 0, IBV_WC_SUCCESS);
