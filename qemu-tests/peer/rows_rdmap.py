@@ -420,7 +420,7 @@ def first_error(t):
     mr = t.mr(64)
     good = wire.write(mr.rkey, mr.addr, b"good")
     bad = [wire.write(mr.rkey ^ 1, mr.addr, b"bad"), wire.read_request(1, SINK, 0, 8, mr.rkey, mr.addr + 64),
-           wire.send(5, b"bad"), wire.send(1, opcode=9)]
+           wire.send(5, b"bad"), wire.send(1, opcode=12)]
     for n, (code, read) in enumerate((((1, 1, 0), False), ((0, 1, 1), True), ((1, 2, 3), False), ((0, 2, 6), False))):
         conn = t.passive()
         refused(conn, code, good, *bad[n:], *bad[:n], about=1, read=read)
@@ -446,9 +446,8 @@ def terminate_ends(t):
      "A Terminate about a Read fails that Read, with REM_ACCESS_ERR if it says so; the others are flushed", OWN)
 def terminate_blames(t):
     mr = t.mr(64)
-    # The ABI of user programs has no REM_OP_ERR.
     for layer, etype, code, status in (0, 1, 1, "REM_ACCESS_ERR"), (0, 1, 0xff, "REM_ACCESS_ERR"), \
-            (0, 2, 7, "GENERAL_ERR"), (1, 2, 2, "GENERAL_ERR"):
+            (0, 2, 7, "REM_OP_ERR"), (1, 2, 2, "REM_OP_ERR"):
         conn = t.active()
         for wr_id in 1, 2, 3:
             conn.post_read(mr, 1, 2, 8, wr_id=wr_id)

@@ -387,7 +387,7 @@ def error_of_one(t):
     good = [t.passive(srq=srq) for _ in range(3)]
     bad = (((1, 1, 0), wire.write(mr.rkey ^ 1, mr.addr, b"bad")),
            ((1, 1, 1), wire.write(mr.rkey, mr.addr + 256, b"bad")),
-           ((1, 2, 1), wire.send(1, b"bad", qn=7)), ((0, 2, 6), wire.send(1, b"bad", opcode=11)))
+           ((1, 2, 1), wire.send(1, b"bad", qn=7)), ((0, 2, 6), wire.send(1, b"bad", opcode=12)))
     for n, (code, ulpdu) in enumerate(bad):
         refused(t.passive(srq=srq), code, ulpdu)
         for number, conn in enumerate(good):
