@@ -99,7 +99,10 @@ impl RxCtx {
                 self.deliver_send(qp, len, se, with)
             }
             Event::Immediate { data, se, .. } => {
-                let bytes = core::mem::take(&mut self.wrote);
+                // Kernel consumers take the length for that of the receive buffer's contents, and
+                // the peer chooses it.
+                let wrote = core::mem::take(&mut self.wrote);
+                let bytes = if qp.is_user() { wrote } else { 0 };
                 self.complete(
                     qp,
                     &Receipt {
