@@ -324,9 +324,8 @@ impl Entry {
     ///
     /// What is bound to it, or is being bound, has to be unbound afterwards.
     pub(super) fn alter<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        // Before the gate is locked, as in `retire`.
-        self.changes.fetch_add(1, Relaxed);
         self.gate.update(|state, open| {
+            self.changes.fetch_add(1, Relaxed);
             let replaced = change(state);
             state.epoch = state.epoch.wrapping_add(1);
             self.touched.write_once(false);
@@ -335,8 +334,8 @@ impl Entry {
         })
     }
 
-    /// The number of changes so far: a bind of another time fails. What holds for
-    /// [`Self::is_dead`] holds here, too.
+    /// The number of changes so far. Whoever reads it inside of the gate knows the region as it is
+    /// after so many; a bind that finds another number later fails.
     pub(super) fn changes(&self) -> u32 {
         self.changes.read_once()
     }

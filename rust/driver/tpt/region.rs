@@ -250,10 +250,18 @@ impl mr::Operations<Siw> for Mr {
         let (start, len, iova) = change
             .memory
             .unwrap_or((old.start(), before.len, mr.iova()));
-        let base = base(rights, iova, len)?;
+        // A peer's offsets mean the same as before, unless the memory changes.
+        let base = match change.memory {
+            Some(_) => base(rights, iova, len)?,
+            None => before.base,
+        };
         let may_write = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
         let umem =
             if change.memory.is_some() || (rights.intersects(may_write) && !old.is_writable()) {
+                // The address means other memory in another process.
+                if change.memory.is_none() && !old.is_of_current() {
+                    return Err(EINVAL);
+                }
                 let umem = Umem::get(mr.pd().device(), start, len, rights.0)?;
                 Arc::new(umem, GFP_KERNEL_ACCOUNT)?
             } else {

@@ -102,11 +102,13 @@ impl Drop for Bound {
     }
 }
 
-/// The memory of a region that a bind may use; otherwise only what is to be said of the region.
-fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>) {
+/// The memory of a region that a bind may use; otherwise only what is to be said of the region. And
+/// how often the region had been changed.
+fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>, u32) {
     let Some(inside) = region.gate.enter() else {
-        return (region.region(), None);
+        return (region.region(), None, region.changes());
     };
+    let changes = region.changes();
     let seen = region.snapshot(&inside, true);
     // A bind that is going to fail must not hold the memory, which may be of another program.
     let allowed = matches!(seen.kind, Kind::Mr) && check(Some(&seen), &bind.access()).is_ok();
@@ -114,19 +116,18 @@ fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>) {
         Some(Backing::User(umem)) if allowed => Some(umem.clone()),
         _ => None,
     };
-    (seen, umem)
+    (seen, umem, changes)
 }
 
 impl Entry {
     /// Executes a bind. The window stays as it is if that fails.
     fn bind(&self, region: Option<&RcuArc<Self>>, bind: &Bind) -> Result<(), AccessError> {
-        let changes = region.map(|region| region.changes());
-        let (seen, mut umem) = match region {
+        let (seen, mut umem, changes) = match region {
             Some(region) => {
-                let (seen, umem) = usable(region, bind);
-                (Some(seen), umem)
+                let (seen, umem, changes) = usable(region, bind);
+                (Some(seen), umem, changes)
             }
-            None => (None, None),
+            None => (None, None, 0),
         };
         let left = self.gate.update(|state, open| {
             let window = self.snapshot(state, *open);
@@ -134,7 +135,7 @@ impl Entry {
             // Whoever gives one of the two up, or changes the region, locks this gate afterwards.
             if self.is_dead()
                 || region.is_some_and(|region| region.is_dead())
-                || region.map(|region| region.changes()) != changes
+                || region.is_some_and(|region| region.changes() != changes)
             {
                 return Err(AccessError::NotValid);
             }

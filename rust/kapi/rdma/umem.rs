@@ -193,6 +193,18 @@ impl Umem {
         })
     }
 
+    /// Whether it is of the current process: only there its address means this memory. Process
+    /// context.
+    pub(crate) fn is_of_current(&self) -> bool {
+        let Some(inner) = &self.0 else { return false };
+        // SAFETY: Valid by the type invariants, and not changed any more.
+        let owner = unsafe { (*inner.umem.as_ptr()).owning_mm };
+        // The core keeps the `mm_struct` of the owner, so that no other one has its address.
+        current!()
+            .mm()
+            .is_some_and(|mm| mm.as_raw() == owner.cast())
+    }
+
     /// Whether it was pinned to be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.0.as_ref().is_some_and(|inner| {
