@@ -92,7 +92,7 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let mut inner = ep.inner.lock();
     let result = ep
         .open()
-        .and_then(|()| ep.bind_qp(qp, Phase::Idle))
+        .and_then(|()| ep.bind_new_qp(qp))
         .and_then(|()| ep.sock.connect(&remote).map(|_| ()));
     ep.trace(Step::Connect, &result);
     if result.is_ok() {

@@ -4,7 +4,6 @@
 
 use super::{
     super::{
-        qp::state::Phase,
         stats::Counter,
         DeviceRef,
         Siw, //
@@ -171,7 +170,7 @@ impl Endpoint {
         let (len, est) = machine
             .accept(ird, ord, param.pdata, &mut frame)
             .map_err(|_| EINVAL)?;
-        self.bind_qp(find_qp(&self.dev, &id, param.qpn)?, Phase::Idle)?;
+        self.bind_new_qp(find_qp(&self.dev, &id, param.qpn)?)?;
         let (ird, ord) = (to_event(est.ird), to_event(est.ord));
         // The QP starts before the reply is sent, so that little can fail once the peer takes the
         // connection for established. It transmits nothing until it hears from the peer.

@@ -66,6 +66,15 @@ pub(super) fn find_qp(dev: &Device, id: &CmId<Siw>, qpn: u32) -> Result<QpRef> {
 }
 
 impl Endpoint {
+    /// Makes this the connection of `qp`, which must be new and wait for no other peer.
+    pub(super) fn bind_new_qp(self: &Arc<Self>, qp: QpRef) -> Result {
+        let waits = qp.pair.lock();
+        if waits.is_some() {
+            return Err(EINVAL);
+        }
+        self.bind_qp(qp.clone(), Phase::Idle)
+    }
+
     /// Makes this the connection of `qp`, whose phase must not be past `latest`.
     pub(super) fn bind_qp(self: &Arc<Self>, qp: QpRef, latest: Phase) -> Result {
         {

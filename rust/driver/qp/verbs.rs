@@ -151,8 +151,15 @@ impl qp::Operations<Siw> for Qp {
             return Err(errno::eopnotsupp());
         }
         let _alone = qp.modify.lock();
-        if matches!(attr.state(), Some(qp::State::Reset)) && qp.has_had_peer() {
-            return qp.renew();
+        if matches!(attr.state(), Some(qp::State::Reset)) {
+            // From here on no peer comes: it has come, or the wait has ended.
+            let waited = qp.end_wait();
+            if qp.has_had_peer() {
+                return qp.renew();
+            }
+            if waited {
+                qp.go_back();
+            }
         }
         let path = attr.path(*qp.path.lock())?;
         let waits = qp.pair.lock().clone();
@@ -173,8 +180,8 @@ impl qp::Operations<Siw> for Qp {
         }
         let begins = match state {
             Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
-            Some(State::Idle) if waits.is_some() => {
-                qp.forget_peer();
+            Some(State::Idle) if qp.end_wait() => {
+                qp.go_back();
                 None
             }
             _ => None,
@@ -331,11 +338,18 @@ impl qp::Operations<Siw> for Qp {
 }
 
 impl QpObj {
-    /// Goes back to before RTR: no peer is expected, and nothing is posted. Sleeps.
-    fn forget_peer(&self) {
+    /// Ends the wait for a peer. `false` if there is none, any more. Sleeps.
+    fn end_wait(&self) -> bool {
         let pair = self.pair.lock().take();
-        let Some(pair) = pair else { return };
-        pair.cancel_sync();
+        if let Some(pair) = &pair {
+            pair.cancel_sync();
+        }
+        pair.is_some()
+    }
+
+    /// Goes back to before RTR, after [`Self::end_wait`]: no peer is expected, and nothing is
+    /// posted.
+    fn go_back(&self) {
         self.strict.write_once(false);
         self.retreat();
         if self.phase() == Phase::Idle {
@@ -349,10 +363,7 @@ impl QpObj {
         // The outcome does not matter any more.
         let _ = self.step(Event::Modify(State::Error));
         self.advance(Phase::Terminating);
-        let pair = self.pair.lock().take();
-        if let Some(pair) = pair {
-            pair.cancel_sync();
-        }
+        self.end_wait();
         let endpoint = self.link.lock().clone();
         if let Some(endpoint) = endpoint {
             endpoint.teardown_sync();

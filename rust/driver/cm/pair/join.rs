@@ -46,18 +46,24 @@ use kernel::{
 };
 
 impl Endpoint {
-    /// Gives the stream to the QP that waits for it.
+    /// Gives the stream to the QP that waits for it with `pair`.
     fn join(
         self: &Arc<Self>,
         inner: &mut Inner,
-        qp: QpRef,
+        (pair, qp): (&Arc<Pair>, QpRef),
         est: &Established,
         tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
     ) -> Result {
-        self.bind_qp(qp.clone(), Phase::Connecting)?;
-        // The pair goes after the link is set, because `QpObj::step` looks for them in that order.
-        let pair = qp.pair.lock().take();
-        drop(pair);
+        let met = {
+            let mut slot = qp.pair.lock();
+            // Whoever takes the pair away, as RESET does, finds either it or the link.
+            if !slot.as_ref().is_some_and(|here| Arc::ptr_eq(here, pair)) {
+                return Err(errno::econnaborted());
+            }
+            self.bind_qp(qp.clone(), Phase::Connecting)?;
+            slot.take()
+        };
+        drop(met);
         self.start_stream(inner, est, tell)?;
         inner.hs = Handshake::None;
         Ok(())
@@ -86,8 +92,9 @@ impl Endpoint {
         let Some(qp) = pair.claim() else {
             return unclaimed(errno::econnaborted());
         };
+        let pair = pair.clone();
         inner.pair = None;
-        let result = self.join(inner, qp, est, |_| Ok(()));
+        let result = self.join(inner, (&pair, qp), est, |_| Ok(()));
         if result.is_ok() {
             self.dev.stats.inc(Counter::ActiveConnects);
         }
@@ -113,7 +120,7 @@ impl Endpoint {
         let qp = pair.claim()?;
         // The QP starts, without transmitting, before the answer is sent: nothing can fail once the
         // peer takes the connection for established.
-        let result = self.join(inner, qp, &est, |sock| {
+        let result = self.join(inner, (&pair, qp), &est, |sock| {
             mpa_io::send(sock, frame.get(..len).unwrap_or(&[]))
         });
         if result.is_ok() {
