@@ -123,6 +123,8 @@ ranks! {
     Pair = c"siw_pair", HardIrq;
     /// What the owner of a QP's token completes when it has given the token up.
     GivenUp = c"siw_given_up", HardIrq;
+    /// What the context that posts send completions completes when it stops.
+    Idle = c"siw_idle", HardIrq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
     /// The QP that a datamover is to serve, and its CPU.

@@ -201,7 +201,7 @@ pub(super) struct SendCompletions {
     locked: SpinLockIrq<Locked>,
     /// The context that was posting when [`Self::wait`] began no longer does.
     #[pin]
-    idle: sync::Completion,
+    idle: SpinLockIrq<Arc<sync::Completion>>,
     /// The [`Glance`], stored with the lock held.
     glance: Atomic<u64>,
     limit: u32,
@@ -219,10 +219,19 @@ impl SendCompletions {
                 by_ref: 0,
                 quiet: true,
             }),
-            idle <- sync::Completion::new(),
+            idle <- ranked_spinlock!(
+                Rank::Idle,
+                Arc::pin_init(sync::Completion::new(), GFP_KERNEL_ACCOUNT)?
+            ),
             glance: Atomic::new(Glance::QUIET),
             limit,
         })
+    }
+
+    /// The queue pair begins anew: what [`Self::wait`] waits for has not happened. Nobody posts.
+    pub(super) fn renew(&self, idle: Arc<sync::Completion>) {
+        let old = core::mem::replace(&mut *self.idle.lock(), idle);
+        drop(old);
     }
 
     /// Begins a new stream: positions count from zero.
@@ -331,7 +340,8 @@ impl SendCompletions {
     fn wait(&self) {
         let posting = self.locked.lock().fifo.wait();
         if posting {
-            self.idle.wait_for_completion();
+            let idle = self.idle.lock().clone();
+            idle.wait_for_completion();
         }
     }
 
@@ -372,7 +382,7 @@ impl SendCompletions {
                 }
                 Next::Leave { wake, quiet } => {
                     if wake {
-                        self.idle.complete_all();
+                        self.idle.lock().complete_all();
                     }
                     if quiet {
                         locked.quiet = true;

@@ -177,9 +177,10 @@ impl Stream {
 
     /// Makes the data path as new. It has ended, nobody uses it, and the caller has claimed the
     /// flush.
-    pub(super) fn renew(&self, given_up: Arc<Completion>) {
+    pub(super) fn renew(&self, given_up: Arc<Completion>, idle: Arc<Completion>) {
         let old = core::mem::replace(&mut *self.given_up.lock(), given_up);
         drop(old);
+        self.completions.renew(idle);
         self.set_rx_shut(|_| 0);
         *self.owed.lock() = None;
         self.unreachable.write_once(false);

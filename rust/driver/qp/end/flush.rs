@@ -49,9 +49,15 @@ impl QpObj {
     pub(crate) fn enter_error(&self) {
         self.stop_tx();
         // Claims the flush before a poster can see the phase. The first flush frees memory, which a
-        // poster's context may not do, and the events of the caller come after its completions. Two
-        // callers at a time are possible only if the QP has no connection.
-        let ours = self.claim_flush();
+        // poster's context may not do, and the events of the caller come after its completions. A
+        // poster that saw the Error before a RESET may have the claim for a moment.
+        let ours = match self.phase() {
+            Phase::Error => self.claim_flush(),
+            _ => {
+                self.hold_flush();
+                true
+            }
+        };
         self.advance(Phase::Error);
         if ours {
             self.flush_progress();

@@ -40,10 +40,11 @@ impl QpObj {
     /// to how the queue pair was made. `modify_qp` is excluded. Sleeps, for 1.5 s at most.
     pub(in crate::driver::qp) fn renew(&self) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
+        let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         self.resets.write_once(true);
         self.end_stream();
         self.hold_flush();
-        self.stream.renew(given_up);
+        self.stream.renew(given_up, idle);
         self.binds.write_once(false);
         self.strict.write_once(false);
         self.access.write_once(0);
