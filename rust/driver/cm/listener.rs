@@ -255,7 +255,10 @@ impl Listener {
             return Ok(());
         };
         let host = host(&unmapped(peer));
-        let machine = KBox::new(mpa_io::responder(&self.dev), GFP_KERNEL)?;
+        let machine = KBox::new(
+            mpa_io::responder(&self.dev, self.cm_id.is_none()),
+            GFP_KERNEL,
+        )?;
         let mut inner = Inner::new(
             cm::Endpoint::new(Side::Passive, self.cm_id.is_none()),
             Handshake::Responder(machine),

@@ -59,12 +59,12 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
     }
 }
 
-/// The responder's machine for a new connection.
-pub(super) fn responder(dev: &Device) -> Responder {
+/// The responder's machine for a new connection. The other end of a `pair` is this driver, too.
+pub(super) fn responder(dev: &Device, pair: bool) -> Responder {
+    let config = config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE);
     Responder::new(Config {
-        // It is offered by this driver alone.
-        send_imm: true,
-        ..config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE)
+        send_imm: config.send_imm || pair,
+        ..config
     })
 }
 
