@@ -149,27 +149,42 @@ pub(super) unsafe extern "C" fn create_cq_ex<V: Provider>(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     let create = || {
+        // What `comp_mask` does not name may not be there: older programs have shorter attributes.
         // SAFETY: The attributes are valid.
-        let attr = unsafe { attr.read() };
-        let flags = match attr.comp_mask & MASK_FLAGS {
+        let mask = unsafe { (*attr).comp_mask };
+        // SAFETY: The attributes are valid.
+        let wc_flags = unsafe { (*attr).wc_flags };
+        let flags = match mask & MASK_FLAGS {
             0 => 0,
-            _ => attr.flags,
+            // SAFETY: By the mask the program has set it.
+            _ => unsafe { (*attr).flags },
         };
-        if attr.comp_mask & !(MASK_FLAGS | MASK_PD) != 0
-            || attr.wc_flags & !WC_FLAGS != 0
+        if mask & !(MASK_FLAGS | MASK_PD) != 0
+            || wc_flags & !WC_FLAGS != 0
             || flags & !SINGLE_THREADED != 0
         {
             return Err(Errno::EOPNOTSUPP);
         }
-        let parent = match attr.comp_mask & MASK_PD {
+        let parent = match mask & MASK_PD {
             0 => None,
-            // SAFETY: The protection domain is valid.
-            _ => Some(unsafe { domain::parent(attr.parent_domain) }?),
+            _ => {
+                // SAFETY: By the mask the program has set it.
+                let parent = unsafe { (*attr).parent_domain };
+                // SAFETY: The protection domain is valid.
+                Some(unsafe { domain::parent(parent) }?)
+            }
         };
-        let cqe = attr.cqe.try_into().map_err(|_| Errno::EINVAL)?;
-        let vector = attr.comp_vector.try_into().map_err(|_| Errno::EINVAL)?;
+        // SAFETY: The attributes are valid.
+        let cqe = unsafe { (*attr).cqe }.try_into();
+        // SAFETY: The attributes are valid.
+        let vector = unsafe { (*attr).comp_vector }.try_into();
+        // SAFETY: The attributes are valid.
+        let channel = unsafe { (*attr).channel };
+        let (Ok(cqe), Ok(vector)) = (cqe, vector) else {
+            return Err(Errno::EINVAL);
+        };
         // SAFETY: By the requirements of this function.
-        unsafe { create::<V>(context, cqe, attr.channel, vector, parent, poll::fill::<V>) }
+        unsafe { create::<V>(context, cqe, channel, vector, parent, poll::fill::<V>) }
     };
     object(create())
 }

@@ -280,8 +280,8 @@ unsafe fn get_context(context: *mut verbs_context, want: u32) -> Result<u32, Err
     agreed(&resp.driver, want)
 }
 
-/// Asks the kernel for the features of a context that is open already. `EOPNOTSUPP` if the driver
-/// does not tell them; the C driver does not.
+/// Asks the kernel for the features of a context that is open already. `EPROTONOSUPPORT` if the
+/// driver does not tell them; the C driver does not.
 ///
 /// # Safety
 ///
@@ -398,7 +398,7 @@ pub(super) unsafe extern "C" fn query_port(
         // SAFETY: The context is valid.
         let local = unsafe { lid::Local::of(context, port) };
         // SAFETY: The room for attributes is valid.
-        unsafe { &mut *attr }.lid = local.map_or(0, |local| local.lid());
+        unsafe { (*attr).lid = local.map_or(0, |local| local.lid()) };
     }
     number(result)
 }

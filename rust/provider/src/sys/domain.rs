@@ -243,21 +243,26 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     let alloc = || {
+        // The allocators may not be there: older programs have shorter attributes.
         // SAFETY: The attributes are valid.
-        let attr = unsafe { attr.read() };
-        if attr.pd.is_null() || attr.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
+        let pd = unsafe { (*attr).pd };
+        // SAFETY: The attributes are valid.
+        let td = unsafe { (*attr).td };
+        // SAFETY: The attributes are valid.
+        let mask = unsafe { (*attr).comp_mask };
+        if pd.is_null() || mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
             return Err(Errno::EINVAL);
         }
         let base = ibv_pd {
             context,
             // SAFETY: The protection domain is valid.
-            handle: unsafe { (*attr.pd).handle },
+            handle: unsafe { (*pd).handle },
         };
-        let td = if attr.td.is_null() {
+        let td = if td.is_null() {
             None
         } else {
             // SAFETY: From `alloc_td`, and in use.
-            let td = unsafe { payload::<ibv_td, Td>(attr.td) };
+            let td = unsafe { payload::<ibv_td, Td>(td) };
             // SAFETY: A domain with users is not freed.
             Some(unsafe { Use::new(&td.users) })
         };
@@ -267,7 +272,7 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
             users: Users::default(),
             kind: Kind::Parent {
                 // SAFETY: The protection domain is valid.
-                _pd: unsafe { Member::new(attr.pd) },
+                _pd: unsafe { Member::new(pd) },
                 _td: td,
             },
         }))

@@ -17,6 +17,8 @@ impl Errno {
     pub(crate) const EBUSY: Self = Self(bindings::EBUSY as c_int);
     /// The caller asks for something that cannot be.
     pub(crate) const EINVAL: Self = Self(bindings::EINVAL as c_int);
+    /// The queue is lost.
+    pub(crate) const EIO: Self = Self(bindings::EIO as c_int);
     /// There is no memory, or no room in a queue.
     pub(crate) const ENOMEM: Self = Self(bindings::ENOMEM as c_int);
     /// There is nothing.

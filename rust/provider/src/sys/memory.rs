@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     object(reg())
 }
 
-/// `rereg_mr`. The keys change. If it fails, the region is as it was.
+/// `rereg_mr`. The keys may change. If it fails, the region is as it was.
 ///
 /// # Safety
 ///

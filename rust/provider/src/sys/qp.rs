@@ -14,11 +14,13 @@ use super::{
         ibv_qp,
         ibv_qp_attr,
         ibv_qp_attr_mask_IBV_QP_AV as AV,
+        ibv_qp_attr_mask_IBV_QP_STATE as STATE,
         ibv_qp_init_attr,
         ibv_qp_init_attr_ex,
         ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_CREATE_FLAGS as MASK_CREATE_FLAGS,
         ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_PD as MASK_PD,
         ibv_qp_init_attr_mask_IBV_QP_INIT_ATTR_SEND_OPS_FLAGS as MASK_SEND_OPS,
+        ibv_qp_state_IBV_QPS_RESET as RESET,
         ibv_recv_wr,
         ibv_send_wr,
         siw_uresp_create_qp, //
@@ -68,7 +70,8 @@ use core::{
     mem::{
         offset_of,
         MaybeUninit, //
-    }, //
+    },
+    ptr::copy_nonoverlapping, //
 };
 
 // Extended attributes begin like others.
@@ -180,22 +183,33 @@ pub(super) unsafe extern "C" fn create_qp_ex<V: Provider>(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     let create = || {
+        // What `comp_mask` does not name may not be there: older programs have shorter attributes.
         // SAFETY: The attributes are valid.
-        let asked = unsafe { attr.read() };
-        let (mask, pd) = (asked.comp_mask, asked.pd);
+        let mask = unsafe { (*attr).comp_mask };
         // There are no such flags, but a program may say so.
-        let flags = mask & MASK_CREATE_FLAGS != 0 && asked.create_flags != 0;
-        if flags || mask & !(MASK_PD | MASK_SEND_OPS | MASK_CREATE_FLAGS) != 0 {
+        let flags = match mask & MASK_CREATE_FLAGS {
+            0 => 0,
+            // SAFETY: By the mask the program has set it.
+            _ => unsafe { (*attr).create_flags },
+        };
+        if flags != 0 || mask & !(MASK_PD | MASK_SEND_OPS | MASK_CREATE_FLAGS) != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        if mask & MASK_PD == 0 || pd.is_null() {
+        if mask & MASK_PD == 0 {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: By the mask the program has set it.
+        let pd = unsafe { (*attr).pd };
+        if pd.is_null() {
             return Err(Errno::EINVAL);
         }
         let extended = mask & MASK_SEND_OPS != 0;
         if extended {
             // SAFETY: The context is valid.
             let features = unsafe { Hold::new(context) }.features();
-            if asked.send_ops_flags & !V::send_ops(features) != 0 {
+            // SAFETY: By the mask the program has set it.
+            let ops = unsafe { (*attr).send_ops_flags };
+            if ops & !V::send_ops(features) != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
         }
@@ -245,7 +259,13 @@ pub(super) unsafe extern "C" fn modify_qp<V: Provider>(
     let dlid = &unsafe { payload::<VerbsQp, Payload<V>>(qp.cast()) }.dlid;
     if mask & AV as c_int == 0 {
         // SAFETY: As this function demands.
-        return number(unsafe { command(qp, attr, mask) });
+        let result = unsafe { command(qp, attr, mask) };
+        // SAFETY: By `mask` this attribute is valid.
+        if mask & STATE as c_int != 0 && unsafe { (*attr).qp_state } == RESET && result.is_ok() {
+            // The driver forgets the peer, too.
+            dlid.set(0);
+        }
+        return number(result);
     }
     // SAFETY: The queue pair is valid.
     let context = unsafe { (*qp).context };
@@ -261,9 +281,11 @@ pub(super) unsafe extern "C" fn modify_qp<V: Provider>(
         Some(route) => {
             // The program's own are not changed. Those that `mask` does not name are copied, too,
             // and may be anything.
-            // SAFETY: The attributes are valid.
-            let mut copy: MaybeUninit<ibv_qp_attr> =
-                unsafe { attr.cast::<MaybeUninit<_>>().read() };
+            let mut copy = MaybeUninit::<ibv_qp_attr>::zeroed();
+            // Without the last one, which older programs do not have.
+            let len = offset_of!(ibv_qp_attr, rate_limit);
+            // SAFETY: The attributes are valid, and the copy is as long.
+            unsafe { copy_nonoverlapping(attr.cast::<u8>(), copy.as_mut_ptr().cast(), len) };
             let to = copy
                 .as_mut_ptr()
                 .wrapping_byte_add(offset_of!(ibv_qp_attr, ah_attr));

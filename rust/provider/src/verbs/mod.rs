@@ -90,7 +90,8 @@ impl Entries {
 
 /// A receive queue, and the elements that a work request may have.
 struct RecvQueue {
-    queue: Locked<Recvs>,
+    /// `None` if it is lost: it was resized, and could not be mapped.
+    queue: Locked<Option<Recvs>>,
     max_sge: u32,
 }
 
@@ -253,7 +254,9 @@ impl Provider for Siw {
         // Nobody posts while the driver copies what is posted.
         let mut queue = srq.0.queue.lock();
         let (offer, put) = command()?;
-        *queue = Recvs::map(&offer, put)?;
+        // The driver has gone over: what is posted to the old queue would be lost.
+        *queue = None;
+        *queue = Some(Recvs::map(&offer, put)?);
         Ok(())
     }
 

@@ -100,7 +100,13 @@ impl Qp {
         let (op, remote) = match wr.opcode() {
             wr_opcode::BIND_MW if self.windows => return self.push_bind(queue, wr),
             wr_opcode::LOCAL_INV if self.windows => {
-                return self.push_local(queue, wr, op::INVAL_STAG, (0, wr.invalidate_rkey()), &[]);
+                return self.push_local(
+                    queue,
+                    (wr.id(), wr.flags()),
+                    op::INVAL_STAG,
+                    (0, wr.invalidate_rkey()),
+                    &[],
+                );
             }
             wr_opcode::ATOMIC_FETCH_AND_ADD if self.rfc7306 => {
                 return self.push_atomic(queue, wr, op::FETCH_AND_ADD, 1);
@@ -166,7 +172,7 @@ impl Qp {
             lkey: bind.region,
         };
         let remote = (bind.length, bind.rkey);
-        self.push_local(queue, wr, op::BIND_MW, remote, &[part])
+        self.push_local(queue, (wr.id(), wr.flags()), op::BIND_MW, remote, &[part])
     }
 
     /// Pushes an atomic operation, whose operands are behind the buffer for the old value.
@@ -187,25 +193,26 @@ impl Qp {
         let [first, second] = wr.operands().map(operand);
         let list = [*sink, first, second];
         let list = list.get(..operands.saturating_add(1)).unwrap_or_default();
-        self.push_local(queue, wr, op, wr.target(), list)
+        let flags = wr.flags() & !send_flags::SOLICITED;
+        self.push_local(queue, (wr.id(), flags), op, wr.target(), list)
     }
 
     /// Pushes a work request without payload.
     fn push_local(
         &self,
         queue: &mut Sends,
-        wr: &SendWr<'_>,
+        (id, flags): (u64, u32),
         op: u8,
         remote: (u64, u32),
         list: &[Sge],
     ) -> Result<(), Errno> {
-        if wr.flags() & !(send_flags::FENCE | send_flags::SIGNALED) != 0 {
+        if flags & !(send_flags::FENCE | send_flags::SIGNALED) != 0 {
             return Err(Errno::EINVAL);
         }
         queue.push(&Wqe {
-            id: wr.id(),
+            id,
             op,
-            flags: element_flags(wr.flags(), self.sig_all),
+            flags: element_flags(flags, self.sig_all),
             remote,
             payload: Payload::List(list),
         })
@@ -231,7 +238,7 @@ impl RecvQueue {
     /// Maps a queue.
     pub(super) fn map(queue: &Offer, max_sge: u32) -> Result<Self, Errno> {
         Ok(Self {
-            queue: Locked::new(Recvs::map(queue, 0)?),
+            queue: Locked::new(Some(Recvs::map(queue, 0)?)),
             max_sge,
         })
     }
@@ -239,6 +246,7 @@ impl RecvQueue {
     /// Posts until one fails. The driver looks for receives when it needs them.
     pub(super) fn post(&self, wrs: &mut RecvWrs<'_>) -> Result<(), Errno> {
         let mut queue = self.queue.lock();
+        let queue = queue.as_mut().ok_or(Errno::EIO)?;
         while let Some(wr) = wrs.current() {
             queue.push(wr.id(), limited(wr.sges()?, self.max_sge)?)?;
             wrs.step();
