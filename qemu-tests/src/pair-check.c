@@ -26,6 +26,8 @@ static struct ibv_context *device;
 static struct ibv_pd *pd;
 static union ibv_gid gid;
 static int gid_index;
+/* The first status when the peer does not come: the stock library has no code for it. */
+static enum ibv_wc_status unreachable = IBV_WC_GENERAL_ERR;
 
 /* One queue pair, and the data that its program gives to the other one. */
 struct end {
@@ -339,7 +341,7 @@ static void test_wrong(void)
 	for (int i = 0; i < 8; i++) {
 		struct end *a = &ends[i][i & 1];
 
-		expect_wc(a->scq, 1, IBV_WC_GENERAL_ERR);
+		expect_wc(a->scq, 1, unreachable);
 		expect_wc(a->scq, 2, IBV_WC_WR_FLUSH_ERR);
 		expect_wc(a->rcq, 9, IBV_WC_WR_FLUSH_ERR);
 		expect(state(a) == IBV_QPS_ERR);
@@ -351,7 +353,7 @@ static void test_wrong(void)
 /* Invalid requests are refused at once. */
 static void test_invalid(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .dest_qp_num = 2, .ah_attr = { .dlid = 1, .port_num = 1 } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .dest_qp_num = 2, .ah_attr = { .port_num = 1 } };
 	struct end a, b;
 
 	make_two(&a, &b);
@@ -429,7 +431,7 @@ static void test_gone(void)
 		expect(!next_wc((swap ? &b : &a)->rcq, &wc, 300));
 		expect(state(swap ? &b : &a) == IBV_QPS_RTS);
 		post(swap ? &b : &a, IBV_WR_SEND, 1, NULL);
-		expect_wc((swap ? &b : &a)->scq, 1, IBV_WC_GENERAL_ERR);
+		expect_wc((swap ? &b : &a)->scq, 1, unreachable);
 		expect_wc((swap ? &b : &a)->rcq, 9, IBV_WC_WR_FLUSH_ERR);
 		unmake(swap ? &b : &a);
 	}
@@ -803,6 +805,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	struct ibv_device_attr attr;
 	struct ibv_device **list;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -814,6 +817,10 @@ int main(int argc, char **argv)
 	expect(*list);
 	must(!(device = ibv_open_device(*list)));
 	must(!(pd = ibv_alloc_pd(device)));
+	must(ibv_query_device(device, &attr));
+	/* The library is ours. */
+	if (attr.atomic_cap != IBV_ATOMIC_NONE)
+		unreachable = IBV_WC_RETRY_EXC_ERR;
 	gid_index = atoi(argv[2]);
 	must(ibv_query_gid(device, 1, gid_index, &gid));
 	srand48(time(NULL));
