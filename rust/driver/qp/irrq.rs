@@ -34,7 +34,6 @@ pub(super) struct Request {
     pub(super) msn: u32,
     pub(super) asked: Asked,
     /// The memory is a one-touch entry: the end of the response invalidates it.
-    #[expect(dead_code, reason = "its drop is what counts")]
     pub(super) touch: Option<Touch>,
 }
 

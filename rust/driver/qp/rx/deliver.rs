@@ -198,9 +198,6 @@ impl RxCtx {
             Some(mem) => mem.touch().map_err(denied)?,
             None => None,
         };
-        if touch.is_some() {
-            qp.stats.inc(Counter::OneTouch);
-        }
         self.queue_request(
             qp,
             Request {
@@ -229,9 +226,6 @@ impl RxCtx {
             return Err(Error::Unaligned);
         }
         let touch = target.touch().map_err(denied)?;
-        if touch.is_some() {
-            qp.stats.inc(Counter::OneTouch);
-        }
         self.queue_request(
             qp,
             Request {
@@ -244,6 +238,9 @@ impl RxCtx {
 
     /// Leaves a request to the transmitter.
     fn queue_request(&mut self, qp: &QpObj, request: Request) -> Result<()> {
+        if request.touch.is_some() {
+            qp.stats.inc(Counter::OneTouch);
+        }
         qp.stream.add_request(request)?;
         // This wake-up includes that of an answered Read; `Open` includes both.
         if !matches!(self.wake, Some(Wake::Open)) {
