@@ -25,6 +25,17 @@ static int mappings(void)
 	return n;
 }
 
+/* Polls what has completed, which must be the next work requests in their order. */
+static void poll_next(struct ibv_cq *cq, uint64_t *next)
+{
+	struct ibv_wc wc[8];
+	int n;
+
+	expect((n = ibv_poll_cq(cq, 8, wc)) >= 0);
+	for (int i = 0; i < n; i++)
+		expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == (*next)++);
+}
+
 /* Sends messages FROM to TO, and waits until all of them have arrived. Polls the sender only. */
 static void send_all(struct pair *p, int from, int to)
 {
@@ -130,7 +141,6 @@ static void test_cq_busy(void)
 	struct resizer z = { .least = 2 * DEPTH };
 	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
 	struct shape shape = usual;
-	struct ibv_wc wc[8];
 	pthread_t thread;
 	struct pair p;
 
@@ -141,19 +151,13 @@ static void test_cq_busy(void)
 	z.cq[1] = p.b.rcq;
 	must(pthread_create(&thread, NULL, resize, &z));
 	while (!z.over || got < recvs || done < recvs) {
-		int n;
-
 		while (!z.over && recvs - got < DEPTH)
 			must(post_recv(&p.b, recvs++, 0, 64));
 		/* There is a receive for each. */
 		while (sent < recvs && sent - done < DEPTH)
 			must(post(&p.a, IBV_WR_SEND, sent++, 8, IBV_SEND_SIGNALED, NULL));
-		expect((n = ibv_poll_cq(p.a.scq, 8, wc)) >= 0);
-		for (int i = 0; i < n; i++)
-			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == done++);
-		expect((n = ibv_poll_cq(p.b.rcq, 8, wc)) >= 0);
-		for (int i = 0; i < n; i++)
-			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
+		poll_next(p.a.scq, &done);
+		poll_next(p.b.rcq, &got);
 	}
 	must(pthread_join(thread, NULL));
 	printf("%lu messages\n", got);
@@ -264,7 +268,6 @@ static void test_srq_busy(void)
 	struct srq_resizer z = {};
 	uint64_t sent = 0, done = 0, recvs = 0, got = 0;
 	struct shape shape = usual;
-	struct ibv_wc wc[8];
 	pthread_t thread;
 	struct pair p;
 
@@ -274,19 +277,13 @@ static void test_srq_busy(void)
 	z.srq = p.b.srq;
 	must(pthread_create(&thread, NULL, keep_resizing_srq, &z));
 	while (!z.over || got < recvs || done < recvs) {
-		int n;
-
 		/* There may be no room. */
 		while (!z.over && recvs - got < DEPTH && !post_recv(&p.b, recvs, 0, 64))
 			recvs++;
 		while (sent < recvs && sent - done < DEPTH)
 			must(post(&p.a, IBV_WR_SEND, sent++, 8, IBV_SEND_SIGNALED, NULL));
-		expect((n = ibv_poll_cq(p.a.scq, 8, wc)) >= 0);
-		for (int i = 0; i < n; i++)
-			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == done++);
-		expect((n = ibv_poll_cq(p.b.rcq, 8, wc)) >= 0);
-		for (int i = 0; i < n; i++)
-			expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == got++);
+		poll_next(p.a.scq, &done);
+		poll_next(p.b.rcq, &got);
 	}
 	must(pthread_join(thread, NULL));
 	printf("%lu messages, %d times too small\n", got, z.small);
