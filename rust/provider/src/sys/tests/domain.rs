@@ -16,26 +16,20 @@ fn dealloc_pd(program: &Program, pd: *mut ibv_pd) -> c_int {
 fn parent(program: &Program, attr: ibv_parent_domain_init_attr) -> Result<*mut ibv_pd, Errno> {
     let mut attr = attr;
     // SAFETY: The context and the attributes are valid.
-    let pd = unsafe { program.ops.alloc_parent_domain.unwrap()(program.context, &mut attr) };
-    if pd.is_null() {
-        return Err(errno());
-    }
-    Ok(pd)
+    made(|| unsafe { program.ops.alloc_parent_domain.unwrap()(program.context, &mut attr) })
 }
 
 #[test]
 fn domains_go_when_nothing_is_left_in_them() {
     let mut program = Program::open(GOOD).unwrap();
     let (real, context, ops) = (program.pd, program.context, program.ops);
-    let mut attr = ibv_td_init_attr { comp_mask: 1 };
-    // SAFETY: The context and the attributes are valid.
-    let mut alloc_td = |mask| unsafe {
-        attr.comp_mask = mask;
-        ops.alloc_td.unwrap()(context, &mut attr)
+    let alloc_td = |comp_mask| {
+        let mut attr = ibv_td_init_attr { comp_mask };
+        // SAFETY: The context and the attributes are valid.
+        made(|| unsafe { ops.alloc_td.unwrap()(context, &mut attr) })
     };
-    assert!(alloc_td(1).is_null());
-    assert_eq!(errno(), Errno::EINVAL);
-    let td = alloc_td(0);
+    assert_eq!(alloc_td(1), Err(Errno::EINVAL));
+    let td = alloc_td(0).unwrap();
     // SAFETY: The thread domain is valid; the test does not use it after a success.
     let dealloc_td = || unsafe { ops.dealloc_td.unwrap()(td) };
 
@@ -129,13 +123,12 @@ fn what_is_imported_stays_in_the_kernel() {
     // SAFETY: The protection domain is valid.
     assert_eq!(unsafe { (*pd).handle }, 5);
     // SAFETY: The protection domain is valid.
-    let import = || unsafe { program.ops.import_mr.unwrap()(pd, 6) };
-    let mr = import();
+    let import = || made(|| unsafe { program.ops.import_mr.unwrap()(pd, 6) });
+    let mr = import().unwrap();
     // SAFETY: The region is valid.
     assert_eq!(unsafe { (*mr).handle }, 6);
     kernel(|kernel| kernel.result = ENOENT as c_int);
-    assert!(import().is_null());
-    assert_eq!(errno(), Errno::ENOENT);
+    assert_eq!(import(), Err(Errno::ENOENT));
     // SAFETY: The region is valid, and not used any more.
     unsafe { program.ops.unimport_mr.unwrap()(mr) };
     // SAFETY: The protection domain is valid, and not used any more.
@@ -146,11 +139,11 @@ fn what_is_imported_stays_in_the_kernel() {
 #[test]
 fn a_device_that_cannot_be_imported_is_closed() {
     let result = EOPNOTSUPP as c_int;
-    assert!(Program::import(Kernel { result, ..GOOD }).is_none());
-    assert_eq!(errno(), Errno::EOPNOTSUPP);
+    let refused = Program::import(Kernel { result, ..GOOD });
+    assert_eq!(refused.err(), Some(Errno::EOPNOTSUPP));
     assert_eq!(kernel(|kernel| kernel.closed), 1);
     let features = 1 << 31;
-    assert!(Program::import(Kernel { features, ..GOOD }).is_none());
-    assert_eq!(errno(), Errno::EPROTO);
+    let refused = Program::import(Kernel { features, ..GOOD });
+    assert_eq!(refused.err(), Some(Errno::EPROTO));
     assert_eq!(kernel(|kernel| kernel.closed), 1);
 }

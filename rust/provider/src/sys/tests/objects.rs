@@ -32,14 +32,11 @@ pub(super) struct Objects {
 /// The number of kinds that [`Objects::destroy`] knows. None of them is in a later one.
 const KINDS: usize = 10;
 
-/// Keeps an object, if it was made. If not, `errno` says why.
-fn keep<T>(list: &mut Vec<*mut T>, object: *mut T) -> bool {
-    if object.is_null() {
-        assert!(errno().number() != 0);
-    } else {
-        list.push(object);
-    }
-    !object.is_null()
+/// Makes an object, and keeps it.
+fn keep<T>(list: &mut Vec<*mut T>, make: impl FnOnce() -> *mut T) -> Option<*mut T> {
+    let object = made(make).ok()?;
+    list.push(object);
+    Some(object)
 }
 
 /// An object of the list.
@@ -128,8 +125,9 @@ impl Objects {
         match input.below(16) {
             0 => {
                 // SAFETY: The context is valid.
-                let cq = unsafe { ops.create_cq.unwrap()(context, 4, null_mut(), 0) };
-                keep(&mut self.cqs, cq);
+                keep(&mut self.cqs, || unsafe {
+                    ops.create_cq.unwrap()(context, 4, null_mut(), 0)
+                });
             }
             1..=3 => self.create_cq_ex(input),
             4 | 5 => self.create_qp(input),
@@ -139,25 +137,24 @@ impl Objects {
                 let mut attr = ibv_srq_init_attr::default();
                 attr.attr.max_sge = input.number();
                 // SAFETY: The protection domain and the attributes are valid.
-                let srq = unsafe { ops.create_srq.unwrap()(pd, &mut attr) };
-                keep(&mut self.srqs, srq);
+                keep(&mut self.srqs, || unsafe {
+                    ops.create_srq.unwrap()(pd, &mut attr)
+                });
             }
             11 => {
                 // SAFETY: The context is valid.
-                let pd = unsafe { ops.alloc_pd.unwrap()(context) };
-                keep(&mut self.pds, pd);
+                keep(&mut self.pds, || unsafe { ops.alloc_pd.unwrap()(context) });
             }
             12 => self.create_domain(input),
             13 => self.import(input),
             _ => {
                 let pd = self.pd(input);
                 // SAFETY: The protection domain is valid.
-                let mr = unsafe { ops.reg_mr.unwrap()(pd, null_mut(), 0, 0, 0) };
-                keep(&mut self.mrs, mr.cast());
+                let reg = || unsafe { ops.reg_mr.unwrap()(pd, null_mut(), 0, 0, 0) };
+                keep(&mut self.mrs, || reg().cast());
                 if let Some(alloc) = ops.alloc_mw {
                     // SAFETY: The protection domain is valid.
-                    let mw = unsafe { alloc(pd, input.u8().into()) };
-                    keep(&mut self.mws, mw);
+                    keep(&mut self.mws, || unsafe { alloc(pd, input.u8().into()) });
                 }
             }
         }
@@ -206,8 +203,8 @@ impl Objects {
         attr.cap.max_send_sge = input.number();
         attr.cap.max_recv_sge = input.number();
         // SAFETY: The protection domain and the attributes are valid.
-        let qp = unsafe { self.program.ops.create_qp.unwrap()(pd, &mut attr) };
-        if keep(&mut self.qps, qp) {
+        let create = || unsafe { self.program.ops.create_qp.unwrap()(pd, &mut attr) };
+        if let Some(qp) = keep(&mut self.qps, create) {
             assert!(fake::ibv_qp_to_qp_ex(qp).is_null());
         }
     }
@@ -236,8 +233,8 @@ impl Objects {
         attr.cap.max_recv_sge = input.number();
         let Program { ops, context, .. } = self.program;
         // SAFETY: The context and the attributes are valid.
-        let qp = unsafe { ops.create_qp_ex.unwrap()(context, &mut attr) };
-        if keep(&mut self.qps, qp) {
+        let create = || unsafe { ops.create_qp_ex.unwrap()(context, &mut attr) };
+        if let Some(qp) = keep(&mut self.qps, create) {
             let extended = attr.comp_mask & send_ops != 0;
             assert_eq!(!fake::ibv_qp_to_qp_ex(qp).is_null(), extended);
             assert!(!extended || attr.send_ops_flags & !known == 0);
@@ -254,8 +251,9 @@ impl Objects {
         if input.flag() {
             let mut attr = ibv_td_init_attr { comp_mask };
             // SAFETY: The context and the attributes are valid.
-            let td = unsafe { ops.alloc_td.unwrap()(context, &mut attr) };
-            keep(&mut self.tds, td);
+            keep(&mut self.tds, || unsafe {
+                ops.alloc_td.unwrap()(context, &mut attr)
+            });
         } else {
             let mut attr = ibv_parent_domain_init_attr {
                 pd: match input.below(8) {
@@ -267,8 +265,9 @@ impl Objects {
                 ..Default::default()
             };
             // SAFETY: The context and the attributes are valid.
-            let pd = unsafe { ops.alloc_parent_domain.unwrap()(context, &mut attr) };
-            keep(&mut self.parents, pd);
+            keep(&mut self.parents, || unsafe {
+                ops.alloc_parent_domain.unwrap()(context, &mut attr)
+            });
         }
     }
 
@@ -277,13 +276,15 @@ impl Objects {
         let handle = input.u32();
         if input.flag() {
             // SAFETY: The context is valid.
-            let pd = unsafe { ops.import_pd.unwrap()(context, handle) };
-            keep(&mut self.imported_pds, pd);
+            keep(&mut self.imported_pds, || unsafe {
+                ops.import_pd.unwrap()(context, handle)
+            });
         } else {
             let pd = self.pd(input);
             // SAFETY: The protection domain is valid.
-            let mr = unsafe { ops.import_mr.unwrap()(pd, handle) };
-            keep(&mut self.imported_mrs, mr);
+            keep(&mut self.imported_mrs, || unsafe {
+                ops.import_mr.unwrap()(pd, handle)
+            });
         }
     }
 

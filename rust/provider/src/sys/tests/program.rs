@@ -41,29 +41,30 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Opens the device; `None` if the library refuses.
-    pub(super) fn open(kernel_says: Kernel) -> Option<Self> {
+    /// Opens the device, or says why the library refuses.
+    pub(super) fn open(kernel_says: Kernel) -> Result<Self, Errno> {
+        kernel(|kernel| *kernel = kernel_says);
+        let file = device();
+        // SAFETY: The library has registered a constant table.
+        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
+        let (alloc, fd) = (ops.alloc_context.unwrap(), file.as_raw_fd());
+        // SAFETY: The device is not looked at.
+        let outer = made(|| unsafe { alloc(null_mut(), fd, null_mut()) })?;
+        Ok(Self::with(outer, file))
+    }
+
+    /// Imports the device, or says why the library refuses.
+    pub(super) fn import(kernel_says: Kernel) -> Result<Self, Errno> {
         kernel(|kernel| *kernel = kernel_says);
         let file = device();
         // SAFETY: The library has registered a constant table.
         let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
         // SAFETY: The device is not looked at.
-        let outer = unsafe { ops.alloc_context.unwrap()(null_mut(), file.as_raw_fd(), null_mut()) };
-        (!outer.is_null()).then(|| Self::with(file, outer))
+        let outer = made(|| unsafe { ops.import_context.unwrap()(null_mut(), file.as_raw_fd()) })?;
+        Ok(Self::with(outer, file))
     }
 
-    /// Imports the device; `None` if the library refuses.
-    pub(super) fn import(kernel_says: Kernel) -> Option<Self> {
-        kernel(|kernel| *kernel = kernel_says);
-        let file = device();
-        // SAFETY: The library has registered a constant table.
-        let ops = unsafe { &*DEVICE_OPS.load(Relaxed) };
-        // SAFETY: The device is not looked at.
-        let outer = unsafe { ops.import_context.unwrap()(null_mut(), file.as_raw_fd()) };
-        (!outer.is_null()).then(|| Self::with(file, outer))
-    }
-
-    fn with(file: File, outer: *mut verbs_context) -> Self {
+    fn with(outer: *mut verbs_context, file: File) -> Self {
         // SAFETY: It is a context.
         let context = unsafe { &raw mut (*outer).context };
         // SAFETY: The library has set a constant table.
@@ -82,11 +83,7 @@ impl Program {
     pub(super) fn cq_ex(&self, mut attr: ibv_cq_init_attr_ex) -> Result<*mut ibv_cq_ex, Errno> {
         attr.cqe = 4;
         // SAFETY: The context and the attributes are valid.
-        let cq = unsafe { self.ops.create_cq_ex.unwrap()(self.context, &mut attr) };
-        if cq.is_null() {
-            return Err(Errno::last());
-        }
-        Ok(cq)
+        made(|| unsafe { self.ops.create_cq_ex.unwrap()(self.context, &mut attr) })
     }
 
     /// A queue pair for which the program builds work requests, and what the error was.
@@ -99,11 +96,8 @@ impl Program {
         };
         attr.cap.max_send_sge = 2;
         // SAFETY: The context and the attributes are valid.
-        let qp = unsafe { self.ops.create_qp_ex.unwrap()(self.context, &mut attr) };
-        if qp.is_null() {
-            return Err(Errno::last());
-        }
-        Ok(qp.cast())
+        let qp = made(|| unsafe { self.ops.create_qp_ex.unwrap()(self.context, &mut attr) });
+        qp.map(<*mut ibv_qp>::cast)
     }
 
     /// The LID of the port.

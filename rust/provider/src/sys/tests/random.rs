@@ -195,8 +195,8 @@ pub(crate) fn run(data: &[u8]) {
         _ => Program::open(kernel_says),
     };
     let known = features & !Siw::WANT == 0;
-    assert_eq!(opened.is_some(), result == 0 && known);
-    let Some(program) = opened else {
+    assert_eq!(opened.is_ok(), result == 0 && known);
+    let Ok(program) = opened else {
         assert_eq!(kernel(|kernel| kernel.closed), 1);
         return;
     };
