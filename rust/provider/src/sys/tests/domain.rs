@@ -147,3 +147,53 @@ fn a_device_that_cannot_be_imported_is_closed() {
     assert_eq!(refused.err(), Some(Errno::EPROTO));
     assert_eq!(kernel(|kernel| kernel.closed), 1);
 }
+
+#[test]
+fn a_region_moves_to_its_new_domain() {
+    let program = Program::open(GOOD).unwrap();
+    let (ops, old) = (program.ops, program.pd);
+    // SAFETY: The context is valid.
+    let alloc = || made(|| unsafe { ops.alloc_pd.unwrap()(program.context) }).unwrap();
+    // SAFETY: The protection domain is valid.
+    let reg = || unsafe { ops.reg_mr.unwrap()(old, null_mut(), 0, 0, 0) };
+    let mr = made(reg).unwrap().cast();
+    let rereg = |flags, pd| {
+        // SAFETY: The region and the protection domain are valid.
+        unsafe { ops.rereg_mr.unwrap()(mr, flags as c_int, pd, null_mut(), 0, 0) }
+    };
+    let (change_pd, change_access) = (
+        ibv_rereg_mr_flags_IBV_REREG_MR_CHANGE_PD,
+        ibv_rereg_mr_flags_IBV_REREG_MR_CHANGE_ACCESS,
+    );
+
+    // It stays where it is if the kernel refuses, or is asked for something else.
+    let other = alloc();
+    kernel(|kernel| kernel.result = ENOENT as c_int);
+    assert_eq!(rereg(change_pd, other), ENOENT as c_int);
+    kernel(|kernel| kernel.result = 0);
+    assert_eq!(rereg(change_access, other), 0);
+    assert_eq!(dealloc_pd(&program, other), 0);
+    assert_eq!(dealloc_pd(&program, old), BUSY);
+
+    // A parent domain has it as its own.
+    let new = alloc();
+    let of = ibv_parent_domain_init_attr {
+        pd: new,
+        ..Default::default()
+    };
+    let pd = parent(&program, of).unwrap();
+    assert_eq!(rereg(change_pd, pd), 0);
+    assert_eq!(dealloc_pd(&program, old), 0);
+    assert_eq!(dealloc_pd(&program, pd), BUSY);
+    assert_eq!(rereg(change_pd, new), 0);
+    assert_eq!(dealloc_pd(&program, pd), 0);
+    assert_eq!(dealloc_pd(&program, new), BUSY);
+    // To where it is.
+    assert_eq!(rereg(change_pd, new), 0);
+    assert_eq!(dealloc_pd(&program, new), BUSY);
+    // SAFETY: The region is valid, and not used any more.
+    assert_eq!(unsafe { ops.dereg_mr.unwrap()(mr) }, 0);
+    assert_eq!(dealloc_pd(&program, new), 0);
+    let (made, destroyed) = kernel(|kernel| (kernel.made, kernel.destroyed));
+    assert_eq!((made, destroyed), (4, 4));
+}
