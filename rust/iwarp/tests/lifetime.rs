@@ -12,6 +12,9 @@
 //! context that ends the queue pair leaves when all that was posted by then has completed, whatever
 //! posters do meanwhile. In the end: all that was posted has completed, and if nobody killed the
 //! queue pair, with success.
+//!
+//! A queue pair may begin anew after its end, as `qp/end/renew` does, while actors of its first
+//! life are still on their way.
 
 use iwarp::{
     qp::{
@@ -139,6 +142,9 @@ struct Shared {
     flushes: u32,
     /// What had been posted when the queue pair was seen to be dead.
     due: u8,
+    /// The queue pair is about to begin anew, and completes nothing; it has done so.
+    resets: bool,
+    renewed: bool,
     /// A context is receiving, or no context may any more.
     receiving: bool,
     rx_stopped: bool,
@@ -219,8 +225,9 @@ enum At {
     Stop,
     StopStore(u32),
     AwaitStopped,
-    EnterError,
-    AdvanceError(bool),
+    /// Takes the flush away from others, who have been told that it is wanted.
+    Hold(Then, bool),
+    AdvanceError,
     Mark,
     /// Flushes, if it is the first to want to.
     Claim,
@@ -228,7 +235,20 @@ enum At {
     FlushSq(u32),
     FlushPost(u32, u8),
     Settle(u32),
+    /// Begins anew.
+    NewStream,
+    NewOwner,
+    NewPhase,
+    LetFlush,
+    Start,
     Done,
+}
+
+/// What comes when the flush is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    Error,
+    Renew,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -263,6 +283,8 @@ enum Role {
     Modifier,
     Space,
     Killer,
+    /// Ends the queue pair, has it begin anew, starts another stream, and ends that.
+    Renewer,
 }
 
 impl Actor {
@@ -274,7 +296,7 @@ impl Actor {
             Role::Releaser => At::Release,
             Role::Modifier => At::Modify,
             Role::Space => At::Space,
-            Role::Killer => At::StopRx,
+            Role::Killer | Role::Renewer => At::StopRx,
         };
         Self {
             at,
@@ -298,6 +320,8 @@ impl Actor {
                 At::Receive
             }
             Role::Poster(_) if self.left > 0 => At::Post,
+            Role::Renewer if self.left == 2 => At::Hold(Then::Renew, false),
+            Role::Renewer if self.left > 0 => At::StopRx,
             _ => At::Done,
         };
     }
@@ -323,6 +347,9 @@ impl Actor {
     fn complete(&mut self, id: u8, success: bool, s: &mut Shared) {
         assert_eq!(id, s.completed, "out of order: {s:?}");
         s.completed += 1;
+        if s.resets {
+            return;
+        }
         if success {
             assert_eq!(s.successes, id, "a success behind a failure: {s:?}");
             s.successes += 1;
@@ -435,8 +462,9 @@ impl Actor {
             At::TakeStore(seen) if seen != s.word => self.at = At::Take,
             At::TakeStore(seen) => {
                 let step = take(seen);
-                // It may have been told of memory only.
-                assert!(step.action != Action::None || s.told, "{:?}", token(seen));
+                // It may have been told of memory only, or called in an earlier life.
+                let told = s.told || s.resets || s.renewed;
+                assert!(step.action != Action::None || told, "{:?}", token(seen));
                 self.follow(step, plan, s);
             }
             At::Receive if s.rx_stopped || s.orq.0 == s.orq.1 => return false,
@@ -482,6 +510,7 @@ impl Actor {
                 self.at = At::Kick(Wake::Space);
             }
             At::StopRx => {
+                s.resets = self.role == Role::Renewer && !s.renewed;
                 s.rx_stopped = true;
                 self.at = At::Stop;
             }
@@ -492,16 +521,21 @@ impl Actor {
                 let step = stop(seen);
                 s.word = step.next;
                 self.at = match step.action {
-                    Action::Stopped => At::EnterError,
+                    Action::Stopped => At::Hold(Then::Error, false),
                     _ => At::AwaitStopped,
                 };
             }
             At::AwaitStopped if token(s.word) != Token::Stopped => return false,
-            At::AwaitStopped => self.at = At::EnterError,
-            At::EnterError => self.at = At::AdvanceError(s.claim()),
-            At::AdvanceError(ours) => {
-                // No poster has begun before it could see that.
-                assert!(ours, "{s:?}");
+            At::AwaitStopped => self.at = At::Hold(Then::Error, false),
+            At::Hold(_, true) if s.flushes != flush::IDLE => return false,
+            At::Hold(then, _) => {
+                self.at = match (s.claim(), then) {
+                    (false, _) => At::Hold(then, true),
+                    (true, Then::Error) => At::AdvanceError,
+                    (true, Then::Renew) => At::NewStream,
+                }
+            }
+            At::AdvanceError => {
                 s.advance(Phase::Error);
                 s.due = s.posted;
                 self.at = At::Mark;
@@ -517,7 +551,9 @@ impl Actor {
             At::AwaitWoken => self.at = At::Due,
             At::Claim if s.claim() => self.at = At::Due,
             At::Claim => self.rest(s),
-            At::Due => self.at = At::FlushSq(s.flushes),
+            At::Due if s.phase == Phase::Error.word() => self.at = At::FlushSq(s.flushes),
+            // It has begun anew before the claim.
+            At::Due => self.at = At::Settle(s.flushes),
             At::FlushSq(due) if s.taken == s.posted => self.at = At::Settle(due),
             At::FlushSq(due) => {
                 let id = s.taken;
@@ -537,6 +573,36 @@ impl Actor {
                 }
                 None => self.at = At::Due,
             },
+            At::NewStream => {
+                assert_eq!(s.fifo.queue.len(), 0, "{s:?}");
+                s.woken = false;
+                s.rx_stopped = false;
+                let taken = plan.reads.iter().take(usize::from(s.taken));
+                let reads = taken.filter(|read| **read).count() as u8;
+                s.orq = (reads, reads);
+                self.at = At::NewOwner;
+            }
+            At::NewOwner => {
+                s.word = INITIAL;
+                self.at = At::NewPhase;
+            }
+            At::NewPhase => {
+                s.phase = Phase::Idle.word();
+                s.resets = false;
+                s.renewed = true;
+                s.successes = s.completed;
+                self.at = At::LetFlush;
+            }
+            At::LetFlush => {
+                s.flushes = flush::IDLE;
+                self.at = At::Start;
+            }
+            At::Start => {
+                s.fifo.restart(Rule::Hsn);
+                s.advance(Phase::Rts);
+                assert_eq!(s.phase, Phase::Rts.word());
+                self.at = At::Kick(Wake::Open);
+            }
             At::Done => return false,
         }
         true
@@ -604,6 +670,8 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
         space,
         flushes: 0,
         due: 0,
+        resets: false,
+        renewed: false,
         receiving: false,
         rx_stopped: false,
         list: 0,
@@ -618,7 +686,9 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
     if plan.shared.contains(&true) {
         actors.push(Actor::new(Role::Releaser, 0));
     }
-    let killed = actors.iter().any(|a| a.role == Role::Killer);
+    let killed = actors
+        .iter()
+        .any(|a| matches!(a.role, Role::Killer | Role::Renewer));
     let mut seen = HashSet::new();
     let mut todo = vec![(start, actors)];
     let mut ends = 0;
@@ -785,4 +855,20 @@ fn flushed_by_posters() {
         true,
         &[poster(true, 1), poster(true, 1), poster(true, 2), killer()],
     );
+}
+
+/// Each life is like the first: nothing of an earlier one counts, whoever of it is still on the
+/// way.
+#[test]
+fn begins_anew() {
+    // To the end, to the start, to the end.
+    let renewer = Actor::new(Role::Renewer, 3);
+    explore(PLAN, true, &[poster(true, 2), renewer]);
+    explore(PLAN, true, &[poster(true, 1), poster(true, 1), renewer]);
+    let short = Plan { turn: 1, ..PLAN };
+    explore(short, true, &[poster(false, 3), renewer]);
+    let reads = [true, false, true, false];
+    explore(Plan { reads, ..PLAN }, true, &[poster(true, 3), renewer]);
+    let shared = [true, true, false, false];
+    explore(Plan { shared, ..PLAN }, true, &[poster(true, 2), renewer]);
 }
