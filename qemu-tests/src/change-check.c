@@ -193,6 +193,7 @@ static void use_recvs(struct pair *p, int from, int to)
 static void test_srq(void)
 {
 	struct shape shared = usual;
+	struct ibv_device_attr_ex more;
 	struct ibv_device_attr attr;
 	struct ibv_context *c;
 	struct ibv_srq *srq;
@@ -206,6 +207,8 @@ static void test_srq(void)
 	c = p.b.id->verbs;
 	must(ibv_query_device(c, &attr));
 	expect(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	must(ibv_query_device_ex(c, NULL, &more));
+	expect(more.device_cap_flags_ex == more.orig_attr.device_cap_flags && more.device_cap_flags_ex == attr.device_cap_flags);
 	before = mappings();
 	for (int i = 0; i < 16; i++)
 		must(post_recv(&p.b, i, 0, 64));

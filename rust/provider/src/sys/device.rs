@@ -374,6 +374,13 @@ pub(super) unsafe extern "C" fn query_device_ex(
         if features & feature::RESIZE_SRQ != 0 {
             // SAFETY: There is room for the original attributes, or the call above fails.
             unsafe { (*attr).orig_attr.device_cap_flags |= SRQ_RESIZE };
+            // The same flags, and more. Older programs have shorter attributes.
+            let end =
+                const { offset_of!(ibv_device_attr_ex, device_cap_flags_ex) + size_of::<u64>() };
+            if attr_size >= end {
+                // SAFETY: There is as much room as the program says.
+                unsafe { (*attr).device_cap_flags_ex |= u64::from(SRQ_RESIZE) };
+            }
         }
     }
     number(result)

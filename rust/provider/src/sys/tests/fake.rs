@@ -376,7 +376,7 @@ extern "C" fn ibv_cmd_query_device_any(
     resp: Private,
     resp_size: *mut usize,
 ) -> c_int {
-    assert!(attr_size >= size_of::<ibv_device_attr_ex>());
+    assert!(attr_size >= size_of::<ibv_device_attr>());
     // SAFETY: The room is as large as the library says.
     let size = unsafe { *resp_size };
     // SAFETY: As above, and any bytes are valid.

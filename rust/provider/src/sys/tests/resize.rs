@@ -6,6 +6,7 @@ use super::{
     fake::*,
     *, //
 };
+use core::ptr::null;
 
 #[test]
 fn completions_keep_their_order_when_the_queue_is_resized() {
@@ -124,5 +125,27 @@ fn receives_go_on_where_the_driver_says() {
             _ => (0, (1, 0)),
         };
         assert_eq!((posted, heads), (error, where_to));
+    }
+}
+
+#[test]
+fn shared_queues_can_be_resized_if_the_driver_can() {
+    let all = size_of::<ibv_device_attr_ex>();
+    for (features, resizes) in [(0, false), (feature::RESIZE_SRQ, true)] {
+        let program = Program::open(Kernel { features, ..GOOD }).unwrap();
+        let query = program.ops.query_device_ex.unwrap();
+        for size in [size_of::<ibv_device_attr>(), all - 8, all] {
+            let mut attr = ibv_device_attr_ex::default();
+            // SAFETY: The context is valid, and there is more room than said.
+            let error = unsafe { query(program.context, null(), &mut attr, size) };
+            assert_eq!(error, 0);
+            let flag = ibv_device_cap_flags_IBV_DEVICE_SRQ_RESIZE;
+            let told = attr.orig_attr.device_cap_flags & flag != 0;
+            assert_eq!(told, resizes, "{size}");
+            // An older program has no room for these.
+            let end = core::mem::offset_of!(ibv_device_attr_ex, device_cap_flags_ex) + 8;
+            let told = attr.device_cap_flags_ex == flag.into();
+            assert_eq!(told, resizes && size >= end, "{size}");
+        }
     }
 }
