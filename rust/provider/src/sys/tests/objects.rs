@@ -17,7 +17,11 @@ pub(super) struct Objects {
     /// What library and driver agreed on.
     features: u32,
     pub(super) cqs: Vec<*mut ibv_cq>,
+    /// Those of them that the program polls one by one, at the moment.
+    pub(super) polled: Vec<*mut ibv_cq>,
     pub(super) qps: Vec<*mut ibv_qp>,
+    /// Those of them for which it builds work requests.
+    pub(super) built: Vec<*mut ibv_qp>,
     pub(super) srqs: Vec<*mut ibv_srq>,
     pub(super) mrs: Vec<*mut VerbsMr>,
     imported_mrs: Vec<*mut ibv_mr>,
@@ -92,7 +96,9 @@ impl Objects {
             program,
             features,
             cqs: Vec::new(),
+            polled: Vec::new(),
             qps: Vec::new(),
+            built: Vec::new(),
             srqs: Vec::new(),
             mrs: Vec::new(),
             imported_mrs: Vec::new(),
@@ -108,6 +114,16 @@ impl Objects {
     pub(super) fn pd(&self, input: &mut Input<'_>) -> *mut ibv_pd {
         let list = [&self.parents, &self.pds, &self.imported_pds][input.below(3)];
         any(list, input).unwrap_or(self.program.pd)
+    }
+
+    /// A completion queue that can be polled: it would wait for the end of another poll.
+    pub(super) fn free_cq(&self, input: &mut Input<'_>) -> Option<*mut ibv_cq> {
+        any(&self.cqs, input).filter(|cq| !self.polled.contains(cq))
+    }
+
+    /// A queue pair that can be posted to: it would wait for the end of a batch.
+    pub(super) fn free_qp(&self, input: &mut Input<'_>) -> Option<*mut ibv_qp> {
+        any(&self.qps, input).filter(|qp| !self.built.contains(qp))
     }
 
     pub(super) fn create(&mut self, input: &mut Input<'_>) {
@@ -301,6 +317,15 @@ impl Objects {
 
     /// Destroys an object of a kind, counted from the last one, and says whether it is gone.
     pub(super) fn destroy(&mut self, kind: usize, from_end: usize, refused: c_int) -> bool {
+        let gone = self.destroy_one(kind, from_end, refused);
+        // What the program was about to do with it is forgotten. The next one may be at its
+        // address.
+        self.polled.retain(|cq| self.cqs.contains(cq));
+        self.built.retain(|qp| self.qps.contains(qp));
+        gone
+    }
+
+    fn destroy_one(&mut self, kind: usize, from_end: usize, refused: c_int) -> bool {
         let ops = self.program.ops;
         match kind {
             0 => end(

@@ -55,7 +55,7 @@ impl Objects {
     }
 
     pub(super) fn poll(&self, input: &mut Input<'_>) {
-        let Some(cq) = any(&self.cqs, input) else {
+        let Some(cq) = self.free_cq(input) else {
             return;
         };
         let room = input.below(6);
@@ -78,36 +78,24 @@ impl Objects {
         }
     }
 
-    /// Polls one by one. The kernel may write meanwhile.
-    pub(super) fn poll_ex(&self, input: &mut Input<'_>) {
-        let Some(cq) = any(&self.cqs, input) else {
+    /// Polls one by one. The kernel may write meanwhile. A poll may go on later, or never.
+    pub(super) fn poll_ex(&mut self, input: &mut Input<'_>) {
+        let Some(plain) = any(&self.cqs, input) else {
             return;
         };
-        let cq: *mut ibv_cq_ex = cq.cast();
+        let cq: *mut ibv_cq_ex = plain.cast();
         // SAFETY: All are made as if they were extended, without functions.
         if unsafe { (*cq).start_poll }.is_none() {
             return;
         }
-        if input.below(8) == 0 {
-            assert_eq!(call!(cq, next_poll), EINVAL as c_int);
-            assert_eq!(call!(cq, read_opcode), 0);
-            assert_eq!(call!(cq, read_wc_flags), 0);
-            call!(cq, end_poll);
-            return;
+        let open = self.polled.iter().position(|polled| *polled == plain);
+        match open {
+            Some(at) => drop(self.polled.remove(at)),
+            None if !self.start_poll(cq, input) => return,
+            None => (),
         }
-        let mut attr = ibv_poll_cq_attr {
-            comp_mask: u32::from(input.below(8) == 0),
-        };
-        let mut found = call!(cq, start_poll, &mut attr);
-        if attr.comp_mask != 0 {
-            assert_eq!(found, EINVAL as c_int);
-            return;
-        }
-        if found != 0 {
-            assert_eq!(found, ENOENT as c_int);
-            return;
-        }
-        for _ in 0..input.below(6) {
+        let rounds = input.u8();
+        for _ in 0..rounds % 6 {
             // SAFETY: The queue is valid.
             let status = unsafe { (*cq).status };
             check(status, call!(cq, read_opcode), call!(cq, read_wc_flags));
@@ -132,9 +120,34 @@ impl Objects {
                 let result = unsafe { self.program.ops.req_notify_cq.unwrap()(cq.cast(), 0) };
                 assert_eq!(result, 0);
             }
-            found = call!(cq, next_poll);
+            let found = call!(cq, next_poll);
             assert!([0, ENOENT as c_int].contains(&found));
         }
+        if rounds >= 240 {
+            self.polled.push(plain);
+            return;
+        }
         call!(cq, end_poll);
+    }
+
+    /// Begins to poll, and says whether there is something.
+    fn start_poll(&self, cq: *mut ibv_cq_ex, input: &mut Input<'_>) -> bool {
+        if input.below(8) == 0 {
+            assert_eq!(call!(cq, next_poll), EINVAL as c_int);
+            assert_eq!(call!(cq, read_opcode), 0);
+            assert_eq!(call!(cq, read_wc_flags), 0);
+            call!(cq, end_poll);
+            return false;
+        }
+        let mut attr = ibv_poll_cq_attr {
+            comp_mask: u32::from(input.below(8) == 0),
+        };
+        let found = call!(cq, start_poll, &mut attr);
+        if attr.comp_mask != 0 {
+            assert_eq!(found, EINVAL as c_int);
+        } else if found != 0 {
+            assert_eq!(found, ENOENT as c_int);
+        }
+        found == 0
     }
 }

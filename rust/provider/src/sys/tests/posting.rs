@@ -28,7 +28,7 @@ fn posted<T>(error: c_int, bad: *mut T, list: &[T]) {
 
 impl Objects {
     pub(super) fn send(&self, input: &mut Input<'_>) {
-        let Some(qp) = any(&self.qps, input) else {
+        let Some(qp) = self.free_qp(input) else {
             return;
         };
         let (mut mr, mut mw) = (ibv_mr::default(), ibv_mw::default());
@@ -76,16 +76,20 @@ impl Objects {
     }
 
     /// Builds work requests. All that comes after a mistake, or outside of a batch, has no effect.
-    pub(super) fn build(&self, input: &mut Input<'_>) {
+    /// A batch may go on later, or never.
+    pub(super) fn build(&mut self, input: &mut Input<'_>) {
         let mut extended: Vec<_> = self.qps.clone();
         extended.retain(|qp| !fake::ibv_qp_to_qp_ex(*qp).is_null());
         let Some(qp) = any(&extended, input) else {
             return;
         };
+        let open = self.built.iter().position(|built| *built == qp);
         let qp: *mut ibv_qp_ex = qp.cast();
-        let started = input.below(8) != 0;
-        if started {
-            call!(qp, wr_start);
+        let started = input.below(8) != 0 || open.is_some();
+        match open {
+            Some(at) => drop(self.built.remove(at)),
+            None if started => call!(qp, wr_start),
+            None => (),
         }
         let (mut mr, mut mw) = (ibv_mr::default(), ibv_mw::default());
         for _ in 0..input.below(12) {
@@ -134,7 +138,12 @@ impl Objects {
             }
         }
         let rings = kernel(|kernel| kernel.rings);
-        if input.below(4) == 0 {
+        let end = input.below(16);
+        if started && end == 1 {
+            self.built.push(qp.cast());
+            return;
+        }
+        if end % 4 == 0 {
             call!(qp, wr_abort);
             assert_eq!(kernel(|kernel| kernel.rings), rings);
             return;

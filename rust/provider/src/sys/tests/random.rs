@@ -61,7 +61,7 @@ impl Objects {
             assert_eq!(error == 0, result == 0);
             kernel(|kernel| kernel.result = 0);
         }
-        let (Some(qp), Some(mw)) = (any(&self.qps, input), any(&self.mws, input)) else {
+        let (Some(qp), Some(mw)) = (self.free_qp(input), any(&self.mws, input)) else {
             return;
         };
         let mut mr = ibv_mr::default();
@@ -87,7 +87,7 @@ impl Objects {
         kernel(|kernel| {
             (kernel.resize, kernel.resized, kernel.put) = (result, resized, put);
         });
-        let error = match (any(&self.cqs, input), any(&self.srqs, input)) {
+        let error = match (self.free_cq(input), any(&self.srqs, input)) {
             (_, Some(srq)) if input.flag() => {
                 let mut attr = ibv_srq_attr::default();
                 // SAFETY: The queue and the attributes are valid.
