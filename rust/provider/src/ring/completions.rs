@@ -11,6 +11,7 @@ use crate::sys::{
         notify,
         wqe, //
     },
+    Counted,
     Errno,
     Offer,
     With, //
@@ -24,7 +25,6 @@ use core::sync::atomic::{
         SeqCst, //
     }, //
 };
-use std::sync::Arc;
 
 /// Words of an element: `struct siw_cqe`.
 const WORDS: usize = 4;
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
 
 /// A completion queue.
 pub(crate) struct Completions {
-    ring: Arc<Ring<WORDS>>,
+    ring: Counted<Ring<WORDS>>,
     /// Index of the next entry; wraps.
     get: u32,
 }
@@ -59,7 +59,7 @@ impl Completions {
     /// Maps a queue.
     pub(crate) fn map(offer: &Offer) -> Result<Self, Errno> {
         Ok(Self {
-            ring: Arc::new(Ring::map(offer, CTRL_WORDS)?),
+            ring: Counted::new(Ring::map(offer, CTRL_WORDS)?)?,
             get: 0,
         })
     }
@@ -108,7 +108,7 @@ impl Completions {
 }
 
 /// Asks for notifications of a completion queue.
-pub(crate) struct Notifier(Arc<Ring<WORDS>>);
+pub(crate) struct Notifier(Counted<Ring<WORDS>>);
 
 impl Notifier {
     /// Asks for an event at the next entry, or at the next one that is solicited or has failed. A

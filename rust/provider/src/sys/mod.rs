@@ -13,6 +13,7 @@ pub(crate) mod abi;
 mod build;
 mod calls;
 mod command;
+mod counted;
 mod cq;
 mod device;
 mod domain;
@@ -36,6 +37,7 @@ mod wr;
 #[cfg(fuzzing)]
 pub(crate) use self::tests::random::run as fuzz;
 pub(crate) use self::{
+    counted::Counted,
     errno::Errno,
     ops::{
         register,

@@ -30,6 +30,8 @@ mod posting;
 mod program;
 pub(super) mod random;
 mod resize;
+#[cfg(test)]
+mod scarce;
 
 use self::{
     fake::*,
