@@ -106,7 +106,12 @@ impl Drop for Bound {
 /// how often the region had been changed.
 fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>, u32) {
     let Some(inside) = region.gate.enter() else {
-        return (region.region(), None, region.changes());
+        // It may be valid again by now, but this bind has not seen its memory.
+        let seen = Region {
+            valid: false,
+            ..region.region()
+        };
+        return (seen, None, region.changes());
     };
     let changes = region.changes();
     let seen = region.snapshot(&inside, true);
