@@ -375,16 +375,17 @@ impl CqObj {
             let id = cq.id();
             cq.counted.dev().qps.for_each(|_, qp| {
                 if qp.scq.id() == id || qp.rcq.id() == id {
-                    qp.fail_here(ProtocolError::LocalCatastrophic);
-                    // The teardown of a connection flushes the rest.
-                    if qp.link.lock().is_none() {
-                        qp.abandon();
-                    }
+                    qp.overrun();
                 }
             });
         };
         // Without memory, each queue pair fails at its next completion, see `post`.
         let _ = dev.shared.cm.try_spawn(GFP_ATOMIC, work);
+    }
+
+    /// Whether a completion was lost.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.entries.lock().dead
     }
 
     /// Removes the completions of `qp`, which posts nothing any more.

@@ -150,89 +150,13 @@ impl qp::Operations<Siw> for Qp {
         if attr.has_unknown_bits() {
             return Err(errno::eopnotsupp());
         }
-        let _alone = qp.modify.lock();
-        if matches!(attr.state(), Some(qp::State::Reset)) {
-            // From here on no peer comes: it has come, or the wait has ended.
-            let waited = qp.end_wait();
-            if qp.has_had_peer() {
-                return qp.renew();
-            }
-            if waited {
-                qp.go_back();
-            }
+        let alone = qp.modify.lock();
+        let result = qp.change(attr);
+        drop(alone);
+        if qp.scq.is_dead() || qp.rcq.is_dead() {
+            qp.overrun();
         }
-        let path = attr.path(*qp.path.lock())?;
-        let waits = qp.pair.lock().clone();
-        let state = match attr.state() {
-            None => None,
-            Some(qp::State::Reset | qp::State::Init) => Some(State::Idle),
-            Some(qp::State::Rtr) => Some(State::Rtr),
-            Some(qp::State::Rts) => Some(State::Rts),
-            // There is no connection to close yet.
-            Some(qp::State::Sqd | qp::State::Sqe) if waits.is_some() => Some(State::Error),
-            Some(qp::State::Sqd) => Some(State::Closing),
-            Some(qp::State::Sqe) => Some(State::Terminate),
-            Some(qp::State::Err) => Some(State::Error),
-        };
-        // First, because the peer may come as soon as it is expected.
-        if let Some(flags) = attr.access() {
-            qp.access.write_once(flags);
-        }
-        let begins = match state {
-            Some(State::Rtr) if attr.has_av() => Some(qp.expect_peer(&path)?),
-            Some(State::Idle) if qp.end_wait() => {
-                qp.go_back();
-                None
-            }
-            _ => None,
-        };
-        let Some(state) = state else {
-            *qp.path.lock() = path;
-            return Ok(());
-        };
-        let actions = qp.step(Event::Modify(state))?;
-        *qp.path.lock() = path;
-        if let Some(pair) = begins {
-            pair.begin();
-        }
-        if state == State::Rts {
-            // The stream may be up already, or about to be.
-            qp.advance(Phase::Connecting);
-            if let Some(pair) = &waits {
-                pair.rts(&path);
-            }
-        }
-        let how = if actions.contains(Actions::SEND_TERMINATE) {
-            // The consumer does not say what is wrong (RFC 5040 8.2).
-            if qp.advance(Phase::Terminating) {
-                *qp.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
-            }
-            Teardown::Terminate
-        } else if actions.contains(Actions::ABORT) {
-            // The consumer may have seen Sends complete, so TCP gets a moment to deliver them.
-            Teardown::Local
-        } else if actions.contains(Actions::CLOSE_GRACEFUL) {
-            Teardown::Graceful
-        } else if state == State::Error {
-            Teardown::Local
-        } else {
-            return Ok(());
-        };
-        if state == State::Error || actions.contains(Actions::ABORT) {
-            // Later work requests are accepted, and flushed with the others.
-            qp.advance(Phase::Terminating);
-            if let Some(pair) = waits {
-                pair.cancel();
-            }
-            // A receive posted later takes no message that is still coming in.
-            qp.stop_rx();
-        }
-        let endpoint = qp.link.lock().clone();
-        match endpoint {
-            Some(endpoint) => endpoint.request_teardown(how),
-            None => qp.abandon(),
-        }
-        Ok(())
+        result
     }
 
     fn query(qp: &QpObj) -> Result<qp::Info> {
@@ -338,6 +262,92 @@ impl qp::Operations<Siw> for Qp {
 }
 
 impl QpObj {
+    /// Changes the attributes and the state. Others are excluded. Sleeps.
+    fn change(&self, attr: &qp::Attr<'_>) -> Result {
+        if matches!(attr.state(), Some(qp::State::Reset)) {
+            // From here on no peer comes: it has come, or the wait has ended.
+            let waited = self.end_wait();
+            if self.has_had_peer() {
+                return self.renew();
+            }
+            if waited {
+                self.go_back();
+            }
+        }
+        let path = attr.path(*self.path.lock())?;
+        let waits = self.pair.lock().clone();
+        let state = match attr.state() {
+            None => None,
+            Some(qp::State::Reset | qp::State::Init) => Some(State::Idle),
+            Some(qp::State::Rtr) => Some(State::Rtr),
+            Some(qp::State::Rts) => Some(State::Rts),
+            // There is no connection to close yet.
+            Some(qp::State::Sqd | qp::State::Sqe) if waits.is_some() => Some(State::Error),
+            Some(qp::State::Sqd) => Some(State::Closing),
+            Some(qp::State::Sqe) => Some(State::Terminate),
+            Some(qp::State::Err) => Some(State::Error),
+        };
+        // First, because the peer may come as soon as it is expected.
+        if let Some(flags) = attr.access() {
+            self.access.write_once(flags);
+        }
+        let begins = match state {
+            Some(State::Rtr) if attr.has_av() => Some(self.expect_peer(&path)?),
+            Some(State::Idle) if self.end_wait() => {
+                self.go_back();
+                None
+            }
+            _ => None,
+        };
+        let Some(state) = state else {
+            *self.path.lock() = path;
+            return Ok(());
+        };
+        let actions = self.step(Event::Modify(state))?;
+        *self.path.lock() = path;
+        if let Some(pair) = begins {
+            pair.begin();
+        }
+        if state == State::Rts {
+            // The stream may be up already, or about to be.
+            self.advance(Phase::Connecting);
+            if let Some(pair) = &waits {
+                pair.rts(&path);
+            }
+        }
+        let how = if actions.contains(Actions::SEND_TERMINATE) {
+            // The consumer does not say what is wrong (RFC 5040 8.2).
+            if self.advance(Phase::Terminating) {
+                *self.stream.owed.lock() = Some(Terminate::bare(TermCode::CATASTROPHIC));
+            }
+            Teardown::Terminate
+        } else if actions.contains(Actions::ABORT) {
+            // The consumer may have seen Sends complete, so TCP gets a moment to deliver them.
+            Teardown::Local
+        } else if actions.contains(Actions::CLOSE_GRACEFUL) {
+            Teardown::Graceful
+        } else if state == State::Error {
+            Teardown::Local
+        } else {
+            return Ok(());
+        };
+        if state == State::Error || actions.contains(Actions::ABORT) {
+            // Later work requests are accepted, and flushed with the others.
+            self.advance(Phase::Terminating);
+            if let Some(pair) = waits {
+                pair.cancel();
+            }
+            // A receive posted later takes no message that is still coming in.
+            self.stop_rx();
+        }
+        let endpoint = self.link.lock().clone();
+        match endpoint {
+            Some(endpoint) => endpoint.request_teardown(how),
+            None => self.abandon(),
+        }
+        Ok(())
+    }
+
     /// Ends the wait for a peer. `false` if there is none, any more. Sleeps.
     fn end_wait(&self) -> bool {
         let pair = self.pair.lock().take();

@@ -15,10 +15,7 @@ use crate::{
         sync::AccessOnce, //
     }, //
 };
-use iwarp::qp::{
-    fsm::Event,
-    owner, //
-};
+use iwarp::qp::fsm::Event;
 use kernel::{
     prelude::*,
     sync::{
@@ -37,7 +34,8 @@ impl QpObj {
     }
 
     /// Ends the connection, drops what is posted and in progress without completions, and goes back
-    /// to how the queue pair was made. `modify_qp` is excluded. Sleeps, for 1.5 s at most.
+    /// to how the queue pair was made. [`Self::overrun`] and other changes of state are excluded.
+    /// Sleeps, for 1.5 s at most.
     pub(in crate::driver::qp) fn renew(&self) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
@@ -54,12 +52,6 @@ impl QpObj {
         self.phase.xchg(Phase::Idle.word(), Full);
         self.resets.write_once(false);
         self.release_flush();
-        // The overrun of a queue may have ended it once more, before the phase could tell.
-        if matches!(self.stream.owner(), owner::Phase::Stopped) {
-            self.advance(Phase::Terminating);
-            self.abandon();
-            return Err(EIO);
-        }
         Ok(())
     }
 }

@@ -108,6 +108,24 @@ impl QpObj {
         self.fail(Cause::Local(error));
     }
 
+    /// Fails a queue pair that has begun to work, because a completion queue of it has overrun. One
+    /// that has not, or begins anew, fails when it has something to complete. Process context.
+    pub(crate) fn overrun(&self) {
+        // A change of state ends with this, too. To wait for it here could hold up the end of the
+        // connection that RESET waits for, which is work of the same work queue.
+        let Some(_alone) = self.modify.try_lock() else {
+            return;
+        };
+        if self.phase() == Phase::Idle {
+            return;
+        }
+        self.fail_here(IwarpError::LocalCatastrophic);
+        // The teardown of a connection flushes the rest.
+        if self.link.lock().is_none() {
+            self.abandon();
+        }
+    }
+
     /// Notes that the peer is gone; the next flushed work request reports it.
     pub(crate) fn peer_gone(&self) {
         // A flush follows an advance of the phase, whose barrier orders this before it.
