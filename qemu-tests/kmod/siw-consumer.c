@@ -1093,6 +1093,93 @@ static int check_late_gid(void)
 	return rc;
 }
 
+/*
+ * Threads are stopped where the functions "hold_at" begin, until the test lets them go on, or for
+ * ten seconds. Their CPUs do nothing else meanwhile. Such threads are those whose names begin with
+ * "hold_who", from the time "hold_nth" on that they come there. If there is a name "hold_as", only
+ * those times count when the argument is the one that a thread of that name had there last. "held"
+ * counts the times, and "let_go" says how many of them are over.
+ */
+#define STOPS 2
+
+static char *hold_at[STOPS], *hold_who[STOPS], *hold_as[STOPS];
+static int hold_nth[STOPS] = { 1, 1 };
+static int held[STOPS], let_go[STOPS];
+module_param_array(hold_at, charp, NULL, 0);
+module_param_array(hold_who, charp, NULL, 0);
+module_param_array(hold_as, charp, NULL, 0);
+module_param_array(hold_nth, int, NULL, 0);
+module_param_array(held, int, NULL, 0444);
+module_param_array(let_go, int, NULL, 0644);
+
+static struct stop {
+	struct kprobe probe;
+	unsigned long argument;
+	atomic_t came;
+} stops[STOPS];
+
+/* The first argument of a function that begins. */
+static unsigned long argument_of(struct pt_regs *regs)
+{
+#ifdef CONFIG_KPROBES
+	return regs_get_kernel_argument(regs, 0);
+#else
+	return 0;
+#endif
+}
+
+static bool is_named(const char *name)
+{
+	return name && !strncmp(current->comm, name, strlen(name));
+}
+
+static int hold(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct stop *p = container_of(probe, struct stop, probe);
+	unsigned long argument = argument_of(regs);
+	int nr = p - stops, turn;
+	u64 end;
+
+	if (is_named(hold_as[nr]))
+		WRITE_ONCE(p->argument, argument);
+	if (!is_named(hold_who[nr]) ||
+	    (hold_as[nr] && READ_ONCE(p->argument) != argument))
+		return 0;
+	turn = atomic_inc_return(&p->came) - hold_nth[nr] + 1;
+	if (turn <= READ_ONCE(let_go[nr]))
+		return 0;
+	WRITE_ONCE(held[nr], turn);
+	end = ktime_get_mono_fast_ns() + 10ull * NSEC_PER_SEC;
+	while (READ_ONCE(let_go[nr]) < turn && ktime_get_mono_fast_ns() < end)
+		cpu_relax();
+	return 0;
+}
+
+static void end_hold(void)
+{
+	for (int nr = 0; nr < STOPS; nr++)
+		if (stops[nr].probe.pre_handler)
+			unregister_kprobe(&stops[nr].probe);
+}
+
+/* Begins to hold threads; the end is that of the module. */
+static int check_hold(void)
+{
+	int rc;
+
+	for (int nr = 0; nr < STOPS && hold_at[nr]; nr++) {
+		stops[nr].probe.symbol_name = hold_at[nr];
+		stops[nr].probe.pre_handler = hold;
+		rc = register_kprobe(&stops[nr].probe);
+		if (rc) {
+			stops[nr].probe.pre_handler = NULL;
+			end_hold();
+			return rc;
+		}
+	}
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(void);
@@ -1123,6 +1210,7 @@ static const struct {
 	{ "end-unreachable", check_end_unreachable },
 	{ "end-error", check_end_error },
 	{ "late-gid", check_late_gid },
+	{ "hold", check_hold },
 };
 
 static int add_one(struct ib_device *one)
@@ -1166,6 +1254,7 @@ module_init(consumer_init);
 
 static void __exit consumer_exit(void)
 {
+	end_hold();
 }
 module_exit(consumer_exit);
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Checks of calls that meet what happens at the same time: the overrun of a completion queue, by
- * chance. Run as "race-check DEVICE GID-INDEX SEED TEST".
+ * chance; the arrival of a peer, and a bind, by siw-consumer, which holds threads ("hold"). Run as
+ * "race-check DEVICE GID-INDEX SEED TEST".
  */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 
 #define WC_MS 60000
@@ -111,11 +114,163 @@ static void test_overrun(void)
 	printf("  %d rounds, the queue was lost in %d\n", rounds, dead);
 }
 
+/* A file in which siw-consumer shares two numbers, one for each place where it holds threads. */
+static FILE *numbers(const char *name, const char *mode)
+{
+	char path[200];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/module/siw_consumer/parameters/%s", name);
+	must(!(file = fopen(path, mode)));
+	return file;
+}
+
+/* Waits until a thread is held at place NR for the time TURN. */
+static void await_held(int nr, int turn)
+{
+	for (int i = 0;; i++) {
+		FILE *file = numbers("held", "r");
+		int held[2];
+
+		must(fscanf(file, "%d,%d", &held[0], &held[1]) != 2);
+		fclose(file);
+		if (held[nr] >= turn)
+			return;
+		if (i == WC_MS)
+			die("no thread has come to place %d", nr);
+		usleep(1000);
+	}
+}
+
+/* Lets threads go on, so many times at each place. */
+static void let_go(int first, int second)
+{
+	FILE *file = numbers("let_go", "w");
+
+	must(fprintf(file, "%d,%d", first, second) < 0);
+	must(fclose(file));
+}
+
+enum { ALL = 1000 };
+
+/*
+ * A peer that has come when RESET takes the wait for it away is not let in. The thread that lets it
+ * in is held meanwhile.
+ */
+static void test_join(void)
+{
+	struct end a, b, *here, *there;
+	uint64_t before;
+
+	make(&a);
+	make(&b);
+	/* The end with the smaller number listens. */
+	here = a.qp->qp_num < b.qp->qp_num ? &b : &a;
+	there = here == &a ? &b : &a;
+	must(to_rtr(there, here->qp->qp_num, here->psn));
+	must(to_rts(there));
+	post(there, IBV_WR_RDMA_READ, 1, here->mr);
+	before = counter("passive_connects");
+	must(to_rtr(here, there->qp->qp_num, there->psn));
+	/* The other end has let us in, or an attempt has failed because it does not listen yet. */
+	for (int turn = 1;; turn++) {
+		await_held(0, turn);
+		if (counter("passive_connects") > before)
+			break;
+		let_go(turn, 0);
+	}
+	must(to(here, IBV_QPS_RESET));
+	let_go(ALL, 0);
+	expect(wait_wc(there->scq, 1) != IBV_WC_SUCCESS);
+	to_init(here);
+	/* This fails if there is a peer. */
+	must(to_rtr(here, there->qp->qp_num ^ 0x800000, there->psn));
+	unmake(&a);
+	unmake(&b);
+}
+
+struct binder {
+	struct end *from;
+	struct ibv_mw *mw;
+	struct ibv_mr *mr;
+	bool bound;
+};
+
+static const int all_rights = RIGHTS | IBV_ACCESS_MW_BIND;
+
+static void *bind(void *arg)
+{
+	struct binder *z = arg;
+	struct ibv_mw_bind bind = {
+		.wr_id = 5, .send_flags = IBV_SEND_SIGNALED,
+		.bind_info = { .mr = z->mr, .addr = (uintptr_t)z->from->buf, .length = 64,
+			       .mw_access_flags = IBV_ACCESS_REMOTE_READ },
+	};
+
+	must(ibv_bind_mw(z->from->qp, z->mw, &bind));
+	z->bound = wait_wc(z->from->scq, 5) == IBV_WC_SUCCESS;
+	return NULL;
+}
+
+static void *rereg(void *arg)
+{
+	struct binder *z = arg;
+
+	must(ibv_rereg_mr(z->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+	return NULL;
+}
+
+/* Starts a thread by whose name siw-consumer knows it. */
+static pthread_t start(const char *name, void *(*run)(void *), void *arg)
+{
+	pthread_t thread;
+	char own[16];
+
+	/* The name is inherited. */
+	must(pthread_getname_np(pthread_self(), own, sizeof(own)));
+	must(pthread_setname_np(pthread_self(), name));
+	must(pthread_create(&thread, NULL, run, arg));
+	must(pthread_setname_np(pthread_self(), own));
+	return thread;
+}
+
+/*
+ * No bind outlives a re-registration. It looks at the region while the change is held, and is held
+ * itself until that is done.
+ */
+static void test_bind(void)
+{
+	struct end a, b;
+	struct binder z = { .from = &a };
+	pthread_t change, binds;
+
+	make(&a);
+	make(&b);
+	must(!(z.mr = ibv_reg_mr(pd, a.buf, SIZE, all_rights)));
+	must(!(z.mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1)));
+	connect(&a, &b);
+	change = start("rereg", rereg, &z);
+	await_held(0, 1);
+	binds = start("bind", bind, &z);
+	await_held(1, 1);
+	let_go(ALL, 0);
+	must(pthread_join(change, NULL));
+	let_go(ALL, ALL);
+	must(pthread_join(binds, NULL));
+	expect(!z.bound);
+	/* EBUSY if there is a window. */
+	must(ibv_rereg_mr(z.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, all_rights));
+	must(ibv_dealloc_mw(z.mw));
+	must(ibv_dereg_mr(z.mr));
+	unmake(&a);
+	unmake(&b);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "overrun", test_overrun },
+	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind },
 };
 
 int main(int argc, char **argv)
