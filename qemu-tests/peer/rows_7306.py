@@ -449,6 +449,14 @@ def atomic_out_order(t):
     assert conn.message()[0].opcode == wire.SEND
     for wr_id in 1, 2, 3, 4:
         conn.wc(wr_id=wr_id)
+    # There is room for both.
+    for msn, flags in (4, SIGNALED), (5, SIGNALED | verbs.FENCE):
+        conn.post(verbs.WR_FETCH_ADD, sink, 8, wr_id=msn, rkey=1, remote=0, atomic=(1,), flags=flags)
+    fourth = asked(conn, 4)
+    conn.silent()
+    conn.send(wire.atomic_response(3, fourth.ident, 4))
+    conn.wc(wr_id=4)
+    asked(conn, 5)
 
 
 @row("atomic-out-wrong", "RFC 7306 5.2.2", "An Atomic Response that nobody asked for, or a wrong one, is an error, and places nothing")

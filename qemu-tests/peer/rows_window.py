@@ -9,7 +9,8 @@ import wire
 from refusal import U64, carries, flushed, refused
 from rows import OWN, row
 from rows_memory import reading
-from target import wait_until
+from rows_zcopy import counter
+from target import shown, wait_until
 from verbs import LOCAL_WRITE, MW_BIND, ONE_TOUCH, REMOTE_READ, REMOTE_WRITE, ZERO_BASED
 
 BINDABLE = LOCAL_WRITE | MW_BIND
@@ -343,9 +344,10 @@ def win_order(t):
         assert mr.get(0, 1) == bytes([n])
         invalidate(conn, window.rkey)
     conn.post_read(t.mr(64), 0x77, 0x1000, 8, wr_id=1)
-    request = conn.segment()
+    request, free = conn.segment(), window.rkey
     window.post(conn.id, mr, 0, 64, wr_id=2, flags=verbs.SIGNALED | verbs.FENCE)
     conn.target.cq.none(conn.id.qp_num)
+    assert shown(free)["valid"] == "0"
     asked = wire.ReadRequest(request.data)
     conn.send(wire.read_response(asked.sink_stag, asked.sink_to, bytes(8)))
     conn.wc(wr_id=1)
@@ -426,14 +428,6 @@ def win_foreign_key(t):
 
 @row("win-shown", OWN, "debugfs shows what a window is bound to, and that a one-touch region is spent", kind=OWN)
 def win_shown(t):
-    def shown(rkey):
-        with open("/sys/kernel/debug/siw/siw_cv/tpt", encoding="ascii") as f:
-            names = f.readline().split()
-            lines = [dict(zip(names, line.split())) for line in f]
-        found = [line for line in lines if int(line["stag"], 16) == rkey]
-        assert len(found) == 1, lines
-        return found[0]
-
     mr, conn = t.mr(64, access=BINDABLE), t.passive()
     once = t.mr(64, access=LOCAL_WRITE | REMOTE_WRITE | ONE_TOUCH)
     one, two = t.window(1), t.window(2)

@@ -240,6 +240,16 @@ class Mr:
             raise AssertionError(f"a byte was placed at offset {at}")
 
 
+def shown(rkey):
+    """What debugfs shows of an STag."""
+    with open("/sys/kernel/debug/siw/siw_cv/tpt", encoding="ascii") as f:
+        names = f.readline().split()
+        lines = [dict(zip(names, line.split())) for line in f]
+    found = [line for line in lines if int(line["stag"], 16) == rkey]
+    assert len(found) == 1, lines
+    return found[0]
+
+
 class Window:
     """A memory window of type 1 or 2, with the key that it has got last."""
 
