@@ -31,15 +31,16 @@ def refused(conn, code, *ulpdus, about=-1, read=False, **wrong):
     return term
 
 
-def revoked_midway(conn, mr, request):
-    """The region is deregistered while the request is answered. The answer ends there, and the Terminate says where."""
+def revoked_midway(conn, mr, request, revoke=None):
+    """The region is deregistered (or what `revoke` does is done) while the request is answered. The answer ends there,
+    and the Terminate says where."""
     asked = wire.ReadRequest(wire.Segment(request).data)
     conn.send(request)
     first = conn.segment()
     assert (first.stag, first.to) == (asked.sink_stag, asked.sink_to) and not first.last, first
     at = len(first.data)
     # TCP takes no more from the device.
-    mr.dereg()
+    (revoke or mr.dereg)()
     # Everything is read first, and checked afterwards. The device gives its Terminate a second to
     # arrive, which a busy machine needs for the CRCs of the data before it.
     conn.until_end()

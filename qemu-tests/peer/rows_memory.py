@@ -310,6 +310,13 @@ def read_revoked(t):
     revoked_midway(conn, mr, reading(mr, mr.size))
 
 
+@row("mem-read-changed", "own", "A Read that is half answered when its region is given other memory ends, and shows none of that",
+     OWN)
+def read_changed(t):
+    mr, other, conn = t.mr(4 << 20, fill=9), t.mr(4 << 20, fill=7), t.passive()
+    revoked_midway(conn, mr, reading(mr, mr.size), lambda: mr.change(other))
+
+
 @row("mem-send-inv-stag", "RFC 5040 7.2",
      "Send with Invalidate of an STag that is not valid: 0/2/09, and the receive fails")
 def send_inv_stag(t):

@@ -6,7 +6,7 @@ import threading
 
 import verbs
 import wire
-from refusal import U64, carries, flushed, refused
+from refusal import U64, carries, ended, refused, revoked_midway
 from rows import OWN, row
 from rows_memory import reading
 from rows_zcopy import counter
@@ -414,6 +414,25 @@ def win_touch_race(t):
     refused(first, (1, 1, 0), writing(window, mr, b"3", 3))
     assert mr.get(0, 4) == b"122\0"
     mr.dereg()
+
+
+@row("win-touch-anew", OWN, "The end of a message through a one-touch window does not end a later bind of it", kind=OWN)
+def win_touch_anew(t):
+    old, new = t.mr(1 << 22, access=BINDABLE, fill=3), t.mr(1 << 22, access=BINDABLE, fill=4)
+    conn, owner = t.passive(), t.passive()
+    window = t.window(1).bind(owner, old, 0, old.size, REMOTE_READ | ONE_TOUCH)
+    revoked_midway(conn, old, reading(old, old.size, stag=window.rkey), lambda: window.bind(owner, new, 0, new.size))
+    ended(conn)
+    written(owner, window, new)
+    # Nor does the end of a Write whose other parts went to the old key.
+    conn, access = t.passive(), REMOTE_WRITE | ONE_TOUCH
+    window = t.window(1).bind(owner, old, 0, 64, access)
+    conn.send(wire.write(window.rkey, old.addr, b"old", last=False))
+    wait_until(lambda: old.get(0, 3) == b"old", "a part that is not the last is placed")
+    window.bind(owner, new, 0, 64, access)
+    conn.send(wire.write(window.rkey, new.addr, b""))
+    conn.echo()
+    written(owner, window, new, b"the one message")
 
 
 @row("win-foreign-key", OWN, "A window with another key is another STag", kind=OWN)

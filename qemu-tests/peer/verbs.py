@@ -25,6 +25,8 @@ WC_SEND, WC_WRITE, WC_READ, WC_CMP_SWAP, WC_FETCH_ADD, WC_BIND_MW, WC_LOCAL_INV 
 WC_RECV, WC_RECV_IMM = 128, 129
 # enum ibv_wc_flags
 WITH_IMM = 2
+
+REREG_TRANSLATION = 1
 # enum ibv_qp_state
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 # masks of ibv_modify_qp
@@ -193,6 +195,7 @@ def _declare():
             (ibv, "ibv_alloc_pd", pointer, pointer),
             (ibv, "ibv_dealloc_pd", integer, pointer),
             (ibv, "ibv_reg_mr", POINTER(MrStruct), pointer, pointer, c_size_t, integer),
+            (ibv, "ibv_rereg_mr", integer, POINTER(MrStruct), integer, pointer, pointer, c_size_t, integer),
             (ibv, "ibv_dereg_mr", integer, POINTER(MrStruct)),
             (ibv, "ibv_create_comp_channel", POINTER(CompChannel), pointer),
             (ibv, "ibv_destroy_comp_channel", integer, POINTER(CompChannel)),
