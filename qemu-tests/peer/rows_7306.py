@@ -9,7 +9,7 @@ from refusal import U64, carries, ended, flushed, refused
 from rows import OWN, row
 from rows_memory import reading
 from rows_zcopy import counter
-from target import wait_until
+from target import shown, wait_until
 from verbs import LOCAL_WRITE, MW_BIND, ONE_TOUCH, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, SOLICITED, SIGNALED
 
 ATOMIC = LOCAL_WRITE | REMOTE_ATOMIC
@@ -388,8 +388,11 @@ def atomic_touch(t):
     mr, conn = target(t, 1, access=ATOMIC | ONE_TOUCH), t.passive()
     conn.send(fetch_add(mr, 1))
     assert original(conn) == 1
+    assert shown(mr.rkey)["valid"] == "0"
+    denied = counter("one_touch_refused")
     refused(conn, (0, 1, 0), fetch_add(mr, 1, msn=2))
     assert word(mr) == 2
+    assert counter("one_touch_refused") == denied + 1
 
 
 @row("atomic-many", "RFC 7306 5.3", "Operations of several connections on one target are atomic")

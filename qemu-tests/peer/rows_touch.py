@@ -6,7 +6,7 @@ from refusal import refused
 from rows import OWN, row
 from rows_memory import reading
 from rows_zcopy import counter
-from target import wait_until
+from target import shown, wait_until
 from verbs import LOCAL_WRITE, ONE_TOUCH, REMOTE_READ, REMOTE_WRITE
 
 ACCESS = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | ONE_TOUCH
@@ -121,8 +121,24 @@ def touch_cut(t):
         refused(t.passive(wire.ENHANCED), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
         getattr(conn, cut)()
         conn.event("DISCONNECTED")
-        refused(t.passive(wire.ENHANCED), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
+        assert shown(mr.rkey)["valid"] == "0"
+        for last in True, False:
+            refused(t.passive(wire.ENHANCED), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad", last=last))
         assert mr.get(0, 1) == b"\7"
+
+
+@row("touch-pieces", OWN, "The last segment of the one Write to a one-touch region may arrive in pieces", kind=OWN, params="crc=0")
+def touch_pieces(t):
+    mr, conn = t.mr(1400, access=ACCESS), t.passive(wire.ENHANCED)
+    data = bytes(i % 251 for i in range(1400))
+    fpdu = conn.raw.tx.fpdu(wire.write(mr.rkey, mr.addr, data))
+    conn.push(fpdu[:700])
+    wait_until(lambda: mr.get(600, 1) == data[600:601], "the first half is placed")
+    assert shown(mr.rkey)["valid"] == "1"
+    conn.push(fpdu[700:])
+    conn.echo()
+    assert mr.get() == data
+    spent(t, mr)
 
 
 @row("touch-cut-early", OWN, "A connection that ends before the last segment leaves a one-touch region", kind=OWN)

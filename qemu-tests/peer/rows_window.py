@@ -15,6 +15,7 @@ from verbs import LOCAL_WRITE, MW_BIND, ONE_TOUCH, REMOTE_READ, REMOTE_WRITE, ZE
 
 BINDABLE = LOCAL_WRITE | MW_BIND
 TYPES = 1, 2
+OPTIONAL = 1 << 20  # IBV_ACCESS_RELAXED_ORDERING
 
 
 def writing(window, mr, data=b"bad", offset=0):
@@ -125,6 +126,8 @@ def win_bind_rules(t):
         for access in MW_BIND, 8 << 4, 1 << 8, 1 << 18:
             bind_fails(t, mr, kind, access=access)
         bind_fails(t, t.mr(64, access=BINDABLE | ZERO_BASED), kind)
+    # Optional flags that mean nothing here are ignored.
+    t.window(1).bind(t.passive(), mr, 0, 64, REMOTE_WRITE | OPTIONAL)
     bind_fails(t, mr, 1, access=REMOTE_WRITE | ZERO_BASED)
     bind_fails(t, mr, 2, length=0)
     # What is bound stays bound: type 1 with its old key.
@@ -209,6 +212,7 @@ def win_send_inv(t):
         conn.msn += 1
         wc = conn.wc(wr_id=1)
         assert wc.wc_flags & 8 and wc.imm_data == window.rkey, f"{wc}, {wc.wc_flags}, {wc.imm_data:#x}"
+        assert shown(mr.rkey)["windows"] == "0"
     window.bind(conn, mr, 0, 64)
     written(conn, window, mr)
     conn.post_recv(t.mr(64), wr_id=1)
@@ -223,6 +227,7 @@ def win_send_inv_rules(t):
     mr, holder = t.mr(64, access=BINDABLE), t.passive()
     one, two = t.window(1).bind(holder, mr, 0, 64), t.window(2).bind(holder, mr, 0, 64)
     local = t.window(2).bind(holder, mr, 0, 64, 0)
+    stale = counter("stale_invalidate")
     for key, code in (one.rkey, (0, 2, 9)), (two.rkey, (0, 1, 9)), (mr.rkey, (0, 2, 9)):
         conn = t.passive()
         conn.post_recv(t.mr(64), wr_id=1)
@@ -234,6 +239,7 @@ def win_send_inv_rules(t):
     holder.post_recv(t.mr(64), wr_id=1)
     refused(holder, (0, 1, 2), wire.send(holder.msn, b"invalidate", opcode=wire.SEND_INV, inv=local.rkey))
     holder.wc("REM_INV_REQ_ERR", 1)
+    assert counter("stale_invalidate") - stale == 4
 
 
 @row("win-owner", OWN, "Type 2 serves the connection that has bound it, type 1 any of its protection domain", kind=OWN)
@@ -386,7 +392,7 @@ def win_revoked_under_fire(t):
 def win_touch(t):
     for kind in TYPES:
         mr, conn = t.mr(65536, access=BINDABLE), t.passive()
-        window = t.window(kind)
+        window, admitted = t.window(kind), counter("one_touch")
         for n in range(3):
             window.bind(conn, mr, 0, 65536, REMOTE_WRITE | REMOTE_READ | ONE_TOUCH)
             if n < 2:
@@ -398,7 +404,10 @@ def win_touch(t):
             else:
                 conn.send(reading(mr, 65536, stag=window.rkey))
                 assert conn.message()[1] == mr.get()
-        # Unbound: the region can go. A later message is refused.
+            # Unbound.
+            assert shown(mr.rkey)["windows"] == "0"
+            assert counter("one_touch") - admitted == n + 1
+        # A later message is refused.
         refused(conn, (1, 1, 0), writing(window, mr))
         mr.dereg()
 
