@@ -129,15 +129,16 @@ def imm_in_middle(t):
     flushed(conn, 1)
 
 
-@row("imm-in-between", "RFC 7306 7", "A Write between two Immediate Data counts for the second alone, a Read for none")
+@row("imm-in-between", "RFC 7306 7", "A Write counts for the Immediate Data behind it alone, a Read or a Write before a Send for none")
 def imm_in_between(t):
     conn, mr = t.passive(), t.mr(64)
-    for wr_id in 1, 2, 3:
+    for wr_id in range(1, 6):
         conn.post_recv(mr, 8, wr_id=wr_id)
     conn.send(wire.immediate(1, bytes(8)), wire.write(mr.rkey, mr.addr, b"part", last=False),
               wire.write(mr.rkey, mr.addr + 4, b"s"), reading(mr, 4), wire.immediate(2, bytes(8)),
-              wire.immediate(3, bytes(8)))
-    assert [conn.wc(wr_id=wr_id).byte_len for wr_id in (1, 2, 3)] == [0, 5, 0]
+              wire.immediate(3, bytes(8)), wire.write(mr.rkey, mr.addr, b"parts"), wire.send(4, b""),
+              wire.immediate(5, bytes(8)))
+    assert [conn.wc(wr_id=wr_id).byte_len for wr_id in range(1, 6)] == [0, 5, 0, 0, 0]
 
 
 @row("imm-out", "RFC 7306 6.3", "A Write with immediate data is a Write, and Immediate Data of 8 octets behind it")
@@ -147,14 +148,14 @@ def imm_out(t):
     msn = 1
     for size, flags in ((5, 0), (4000, 0), (0, 0), (5, SOLICITED), (5, verbs.INLINE)):
         conn.post(verbs.WR_WRITE_IMM, mr, size, wr_id=size, flags=SIGNALED | flags, rkey=0x77, remote=0x1000,
-                  invalidate=struct.unpack("=I", b"imm\2")[0])
+                  invalidate=struct.unpack("=I", b"imm%c" % msn)[0])
         segment, data = conn.message()
         assert (segment.opcode, segment.stag, segment.to) == (wire.WRITE, 0x77, 0x1000) and data == mr.get(0, size)
         segment = conn.segment()
         want = wire.IMMEDIATE_SE if flags == SOLICITED else wire.IMMEDIATE
         assert (segment.opcode, segment.qn, segment.msn, segment.mo, segment.inv, segment.last) == \
             (want, 0, msn, 0, 0, True), segment
-        assert segment.data == b"imm\2\0\0\0\0", segment.data
+        assert segment.data == b"imm%c\0\0\0\0" % msn, segment.data
         wc = conn.wc(wr_id=size)
         assert wc.opcode == verbs.WC_WRITE, wc
         msn += 1
@@ -177,16 +178,26 @@ def imm_out_lists(t):
         assert e.errno == 22, e
 
 
-@row("imm-send", OWN, "Sends with immediate data need a peer that agreed; else LOC_QP_OP_ERR", kind=OWN)
-def imm_send(t):
-    conn, mr = t.active(), t.mr(64)
-    assert not conn.frame.flags & 0x0f, conn.frame
-    conn.post(verbs.WR_SEND_IMM, mr, 4, wr_id=1, invalidate=7)
-    assert conn.wc("LOC_QP_OP_ERR", 1)
-    conn = t.passive()
+def no_send_imm(conn, mr):
+    """A Send with immediate data of the peer is an error."""
     conn.post_recv(mr, wr_id=2)
     refused(conn, (0, 2, 6), wire.send(1, b"text", opcode=wire.SEND_IMM, inv=7))
     flushed(conn, 2)
+
+
+@row("imm-send", OWN, "Sends with immediate data need a peer that agreed; else LOC_QP_OP_ERR", kind=OWN)
+def imm_send(t):
+    mr = t.mr(64)
+    # This driver agrees with nobody without large_fpdus.
+    for bits in 0, SEND_IMM_YES:
+        conn = t.active(wire.CRC | wire.ENHANCED | bits)
+        assert not conn.frame.flags & 0x0f, conn.frame
+        conn.post(verbs.WR_SEND_IMM, mr, 4, wr_id=1, invalidate=7)
+        conn.wc("LOC_QP_OP_ERR", 1)
+    for bits in 0, SEND_IMM:
+        conn = t.passive(wire.CRC | wire.ENHANCED | bits)
+        assert not conn.frame.flags & 0x0f, conn.frame
+        no_send_imm(conn, mr)
 
 
 @row("imm-send-agreed", OWN, "A Send with immediate data between ends that agreed is one message, of any length",
@@ -213,7 +224,7 @@ def imm_send_agreed(t):
     assert not conn.wc(wr_id=2).wc_flags
 
 
-@row("imm-send-echoed", OWN, "A reply that echoes the reserved bits, or sets all, does not agree on Sends with immediate data",
+@row("imm-send-echoed", OWN, "Who echoes the reserved bits, sets all or does not know them agrees on no Sends with immediate data",
      kind=OWN, params="large_fpdus=1")
 def imm_send_echoed(t):
     mr = t.mr(64)
@@ -221,6 +232,10 @@ def imm_send_echoed(t):
         conn = t.active(wire.CRC | wire.ENHANCED | bits)
         conn.post(verbs.WR_SEND_IMM, mr, 4, wr_id=1)
         conn.wc("LOC_QP_OP_ERR", 1)
+    for bits in 0, LARGE, SEND_IMM_YES:
+        conn = t.passive(wire.CRC | wire.ENHANCED | bits)
+        assert not conn.frame.flags & SEND_IMM_YES, conn.frame
+        no_send_imm(conn, mr)
 
 
 # --- Atomic operations of the peer
