@@ -223,6 +223,8 @@ class Running:
             text = ""
             try:
                 gc.disable()
+                if row.stock:
+                    os.environ.pop("RDMAV_DRIVERS", None)
                 t = target.Target(bed.setup)
                 row.test(t)
                 t.close()
