@@ -99,6 +99,7 @@ struct request {
 	struct ib_qp *qp;
 	u32 len;
 	__be32 imm;
+	u32 invalidated;
 	int flags;
 	/* The place among all completions. */
 	int place;
@@ -118,6 +119,7 @@ static void request_done(struct ib_cq *cq, struct ib_wc *wc)
 	r->qp = wc->qp;
 	r->len = wc->byte_len;
 	r->imm = wc->ex.imm_data;
+	r->invalidated = wc->ex.invalidate_rkey;
 	r->flags = wc->wc_flags;
 	r->place = atomic_inc_return(&places);
 	if (r->hook)
@@ -595,6 +597,13 @@ static int check_atomic(void)
 	sink = (u64 *)client.buf;
 	must(register_now(&server));
 	memset(server.buf, 0, SIZE);
+	/* A sink is as long as the target. */
+	for (i = 0; i <= 16; i += 4) {
+		atomic(&w, &r, &client, IB_WR_ATOMIC_FETCH_AND_ADD,
+		       server.mr->iova, server.mr->rkey, 3, 0);
+		w.sge.length = i;
+		expect(i == 8 || post(&client, &w) == -EINVAL);
+	}
 	for (i = 0; i < 100; i++) {
 		must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_FETCH_AND_ADD,
 					  server.mr->iova, server.mr->rkey, 3, 0)));
@@ -616,6 +625,119 @@ static int check_atomic(void)
 	must(completed(&r, IB_WC_REM_OP_ERR));
 	expect(*target == 2 && !memchr_inv(server.buf + 8, 0, SIZE - 8));
 	return 0;
+}
+
+/*
+ * The region of @e is free: its old key is dead, and it is registered anew without LOCAL_INV. The
+ * peer then breaks the connection by a Write to the old key.
+ */
+static int is_free(struct end *e, struct end *peer)
+{
+	struct request w, r;
+	u32 old = e->mr->rkey;
+	struct work ww;
+
+	ib_update_fast_reg_key(e->mr, ib_inc_rkey(old));
+	must(register_now(e));
+	memset(e->buf, 0x55, SIZE);
+	must(transfer_now(peer, IB_WR_RDMA_READ, e));
+	must(post_recv(e, &r, 0, 64));
+	memset(peer->buf, 0xaa, SIZE);
+	must(post(peer, transfer(&ww, &w, peer, IB_WR_RDMA_WRITE, SIZE,
+				 e->mr->iova, old)));
+	expect(wait_for_completion_timeout(&w.done, PATIENCE));
+	must(completed(&r, IB_WC_WR_FLUSH_ERR));
+	expect(fails(e->qp) && fails(peer->qp));
+	expect(!memchr_inv(e->buf, 0x55, SIZE));
+	return 0;
+}
+
+/* READ_WITH_INV ends its sink, which the peer could write to. */
+static int check_read_inv(void)
+{
+	struct request r;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(register_now(&client));
+	memset(server.buf, 0x77, SIZE);
+	must(transfer_now(&server, IB_WR_RDMA_WRITE, &client));
+	memset(client.buf, 0, SIZE);
+	transfer(&w, &r, &client, IB_WR_RDMA_READ_WITH_INV, SIZE,
+		 server.mr->iova, server.mr->rkey);
+	w.wr.ex.invalidate_rkey = client.mr->rkey;
+	w.sge.addr = client.mr->iova;
+	w.sge.lkey = client.mr->lkey;
+	must(post(&client, &w));
+	must(succeeded(&r, &client, IB_WC_RDMA_READ));
+	expect(!memchr_inv(client.buf, 0x77, SIZE));
+	return is_free(&client, &server);
+}
+
+/* A sink that cannot be invalidated. */
+static int check_read_inv_dma(void)
+{
+	struct request r, after;
+	struct work w, aw;
+
+	must(connect_both());
+	must(register_now(&server));
+	transfer(&w, &r, &client, IB_WR_RDMA_READ_WITH_INV, SIZE,
+		 server.mr->iova, server.mr->rkey);
+	w.wr.ex.invalidate_rkey = client.pd->local_dma_lkey;
+	must(post(&client, &w));
+	must(completed(&r, IB_WC_LOC_QP_OP_ERR));
+	transfer(&aw, &after, &client, IB_WR_SEND, 64, 0, 0);
+	must(post(&client, &aw));
+	must(completed(&after, IB_WC_WR_FLUSH_ERR));
+	expect(fails(client.qp) && fails(server.qp));
+	return 0;
+}
+
+/* A Send of the peer ends a region, and the receive names it. */
+static int check_send_inv(void)
+{
+	struct request s, r;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(transfer_now(&client, IB_WR_RDMA_WRITE, &server));
+	must(post_recv(&server, &r, 0, 64));
+	transfer(&w, &s, &client, IB_WR_SEND, 64, 0, 0);
+	w.wr.opcode = IB_WR_SEND_WITH_INV;
+	w.wr.ex.invalidate_rkey = server.mr->rkey;
+	must(post(&client, &w));
+	must(succeeded(&s, &client, IB_WC_SEND));
+	must(succeeded(&r, &server, IB_WC_RECV));
+	expect(r.len == 64 && r.flags & IB_WC_WITH_INVALIDATE);
+	expect(r.invalidated == server.mr->rkey);
+	return is_free(&server, &client);
+}
+
+/* A one-touch region is free after the first message of the peer, and may be registered anew. */
+static int check_touch(void)
+{
+	enum { ONE_TOUCH = 1 << 29 };
+	struct request r;
+	struct work w;
+	int i;
+
+	must(connect_both());
+	for (i = 1; i < 4; i++) {
+		expect(map(&server) == PAGES);
+		reg_mr(&w, &r, &server, 0);
+		w.reg.access |= ONE_TOUCH;
+		must(post(&server, &w));
+		must(succeeded(&r, &server, IB_WC_REG_MR));
+		memset(client.buf, i, SIZE);
+		must(transfer_now(&client, IB_WR_RDMA_WRITE, &server));
+		/* What the client sends arrives in order. */
+		must(settle());
+		expect(!memchr_inv(server.buf + 64, i, SIZE - 64));
+	}
+	return is_free(&server, &client);
 }
 
 static void map_in_handler(struct request *r)
@@ -1189,6 +1311,10 @@ static const struct {
 	{ "send-imm", check_send_imm },
 	{ "send-imm-agreed", check_send_imm_agreed },
 	{ "atomic", check_atomic },
+	{ "read-inv", check_read_inv },
+	{ "read-inv-dma", check_read_inv_dma },
+	{ "send-inv", check_send_inv },
+	{ "touch", check_touch },
 	{ "flush", check_flush },
 	{ "fence", check_fence },
 	{ "reg-index", check_reg_index },
