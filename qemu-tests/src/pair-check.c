@@ -19,6 +19,8 @@
 
 #define PORT 290
 
+/* The library is ours. */
+static bool ours;
 /* The first status when the peer does not come: the stock library has no code for it. */
 static enum ibv_wc_status unreachable = IBV_WC_GENERAL_ERR;
 
@@ -107,14 +109,16 @@ static void allow(struct end *e, int flags)
  */
 static void test_rights(void)
 {
-	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
-	static const int needs[] = { IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ };
+	/* The stock library has no atomic operations. */
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	static const int needs[] = { IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC };
 	static const int flags[] = {
-		0, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, RIGHTS,
+		0, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC, RIGHTS,
 	};
+	const int n = ours ? 3 : 2;
 
-	for (unsigned int i = 0; i < 4 * sizeof(flags) / sizeof(flags[0]); i++) {
-		int op = i & 1, late = i & 2, given = flags[i / 4];
+	for (unsigned int i = 0; i < 2 * n * sizeof(flags) / sizeof(flags[0]); i++) {
+		int op = i % n, late = i / n % 2, given = flags[i / n / 2];
 		struct end a, b;
 		struct ibv_wc wc;
 
@@ -651,8 +655,8 @@ int main(int argc, char **argv)
 		die("usage: %s DEVICE GID-INDEX [TEST]", argv[0]);
 	open_device(argv[1], atoi(argv[2]));
 	must(ibv_query_device(device, &attr));
-	/* The library is ours. */
-	if (attr.atomic_cap != IBV_ATOMIC_NONE)
+	ours = attr.atomic_cap != IBV_ATOMIC_NONE;
+	if (ours)
 		unreachable = IBV_WC_RETRY_EXC_ERR;
 	for (unsigned int i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
 		if (argc < 4 || !strcmp(argv[3], tests[i].name)) {

@@ -11,7 +11,7 @@
 #include "wc.h"
 
 #define SIZE 4096
-#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 static struct ibv_context *device;
 static struct ibv_pd *pd;
@@ -121,7 +121,10 @@ static inline void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, struc
 	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = op,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 
-	if (target) {
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)target->addr;
+		wr.wr.atomic.rkey = target->rkey;
+	} else if (target) {
 		wr.wr.rdma.remote_addr = (uintptr_t)target->addr;
 		wr.wr.rdma.rkey = target->rkey;
 	}
