@@ -11,6 +11,8 @@
 #include "ends.h"
 #include "rng.h"
 
+#define ONE_TOUCH (1 << 29)
+
 /* Lines of /proc/self/maps that name the device. */
 static int mappings(void)
 {
@@ -373,6 +375,23 @@ static void test_mr_write(void)
 	disconnect_pair(&p);
 }
 
+/* A one-touch region that is spent takes one message more after each change, and no second one. */
+static void test_mr_touch(void)
+{
+	struct shape once = usual;
+	struct pair p;
+
+	once.access |= ONE_TOUCH;
+	connect_pair(&p, &usual, &once);
+	for (int round = 0; round < 3; round++) {
+		expect(read_from(&p, p.b.buf, p.b.mr->rkey) == IBV_WC_SUCCESS);
+		must(ibv_rereg_mr(p.b.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, once.access));
+	}
+	expect(read_from(&p, p.b.buf, p.b.mr->rkey) == IBV_WC_SUCCESS);
+	expect(read_from(&p, p.b.buf, p.b.mr->rkey) == IBV_WC_REM_ACCESS_ERR);
+	disconnect_pair(&p);
+}
+
 /* Whether the region can be used as before. */
 static bool is_as_before(struct pair *p, struct ibv_mr before)
 {
@@ -456,7 +475,7 @@ static const struct {
 } tests[] = {
 	{ "cq", test_cq }, { "cq-event", test_cq_event }, { "cq-busy", test_cq_busy },
 	{ "srq", test_srq }, { "srq-busy", test_srq_busy },
-	{ "mr", test_mr }, { "mr-write", test_mr_write }, { "mr-refused", test_mr_refused }, { "mr-busy", test_mr_busy },
+	{ "mr", test_mr }, { "mr-write", test_mr_write }, { "mr-touch", test_mr_touch }, { "mr-refused", test_mr_refused }, { "mr-busy", test_mr_busy },
 };
 
 int main(int argc, char **argv)
