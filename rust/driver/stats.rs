@@ -104,6 +104,10 @@ counters! {
     TxResumedInVain = c"tx_resumed_in_vain",
     /// Times TCP accepted less than it was given.
     TxSplit = c"tx_split",
+    /// Times transmission began to wait for memory that was not there yet.
+    TxStalls = c"tx_stalls",
+    /// Times reception began to wait for memory that was not there yet.
+    RxStalls = c"rx_stalls",
     /// Times a datamover had to continue reception.
     RxDeferred = c"rx_deferred",
 }

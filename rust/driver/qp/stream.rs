@@ -91,6 +91,8 @@ pub(crate) struct StreamParams {
 const RX_STOPPED: u32 = 1;
 /// A datamover has to continue reception.
 const RX_DUE: u32 = 2;
+/// Reception waits for memory that is not there yet.
+const RX_STALLED: u32 = 4;
 
 /// The data path of a QP.
 #[pin_data]
@@ -102,7 +104,7 @@ pub(crate) struct Stream {
     given_up: SpinLockIrq<Arc<Completion>>,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
-    /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`].
+    /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`], [`RX_STALLED`].
     rx_shut: Atomic<u32>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
@@ -267,15 +269,43 @@ impl Stream {
     }
 
     /// Whether a datamover has to continue reception.
-    pub(super) fn rx_is_due(&self) -> bool {
+    fn rx_is_due(&self) -> bool {
         self.rx_shut.read_once() & RX_DUE != 0
     }
 
+    /// Whether reception goes on without new data: in a datamover, or when memory is there.
+    pub(super) fn rx_goes_on(&self) -> bool {
+        self.rx_shut.read_once() & (RX_DUE | RX_STALLED) != 0
+    }
+
+    /// Notes that reception waits for memory. The caller looks for the memory once more.
+    pub(super) fn stall_rx(&self) {
+        self.set_rx_shut(|shut| shut | RX_STALLED);
+    }
+
+    /// Takes the note back, because the memory was there after all.
+    pub(super) fn end_rx_stall(&self) {
+        self.set_rx_shut(|shut| shut & !RX_STALLED);
+    }
+
+    /// Leaves reception to a datamover if it waits for memory; returns whether it did. The caller
+    /// has made memory appear.
+    pub(super) fn unstall_rx(&self) -> bool {
+        let go_on = |shut| match shut & RX_STALLED {
+            0 => shut,
+            _ => shut & !RX_STALLED | RX_DUE,
+        };
+        self.set_rx_shut(go_on) & RX_STALLED != 0
+    }
+
     /// Applies `f` to the reasons, and returns those that were there.
+    ///
+    /// The exchange is a full barrier even if the reasons stay the same. It orders the note of a
+    /// stall before the look that follows, and memory that appears before the look for the note.
     fn set_rx_shut(&self, f: impl Fn(u32) -> u32) -> u32 {
         let mut now = self.rx_shut.read_once();
         loop {
-            match self.rx_shut.cmpxchg(now, f(now), Relaxed) {
+            match self.rx_shut.cmpxchg(now, f(now), Full) {
                 Ok(old) => return old,
                 Err(other) => now = other,
             }

@@ -107,6 +107,14 @@ impl State {
     }
 }
 
+/// What the refusal of the memory behind an entry means.
+pub(super) fn refusal(error: Error) -> AccessError {
+    match error {
+        EAGAIN => AccessError::Pending,
+        _ => AccessError::Bounds,
+    }
+}
+
 /// A memory region or window.
 #[pin_data]
 pub(crate) struct Entry {
@@ -180,12 +188,17 @@ impl Entry {
         let offset = access::check(Some(&this.snapshot(&inside, true)), access)?;
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
         let touches = access.touch && this.touch(&inside)?;
-        let copied = copy(backing, inside.start.saturating_add(offset));
+        let copied = copy(backing, inside.start.saturating_add(offset)).map_err(refusal);
         let epoch = inside.epoch;
+        if touches && copied == Err(AccessError::Pending) {
+            // The message has not come in yet. It tries again.
+            this.touched.write_once(false);
+            return Err(AccessError::Pending);
+        }
         // The drop of a touch waits until nobody is inside.
         drop(inside);
         let touch = touches.then(|| Touch::new(this.clone(), epoch));
-        copied.map_err(|_| AccessError::Bounds)?;
+        copied?;
         Ok(touch)
     }
 

@@ -3,7 +3,10 @@
 //! References to a checked part of an entry.
 
 use super::{
-    entry::Entry,
+    entry::{
+        refusal,
+        Entry, //
+    },
     touch::Touch, //
 };
 use crate::kapi::{
@@ -119,7 +122,7 @@ impl MemRef {
             return Err(AccessError::NotValid);
         }
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
-        copy(backing, offset).map_err(|_| AccessError::Bounds)
+        copy(backing, offset).map_err(refusal)
     }
 
     /// The offset in the memory of a part of the checked access.

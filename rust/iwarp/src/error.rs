@@ -162,11 +162,29 @@ pub enum AccessError {
     Windows,
     /// The length is zero or more than was reserved.
     Length,
+    /// No rule is broken: the memory is not there yet. Who uses it keeps the access, waits, and
+    /// makes it again. It has no Terminate and no status of its own; a work request that ends while
+    /// it waits is flushed.
+    Pending,
 }
 
 impl AccessError {
     /// The error of an operation that broke this rule.
     pub const fn during(self, op: AccessOp) -> Error {
         Error::Access { error: self, op }
+    }
+}
+
+impl Error {
+    /// Whether it is none: the memory is not there yet, see [`AccessError::Pending`].
+    #[inline]
+    pub const fn is_pending(self) -> bool {
+        matches!(
+            self,
+            Self::Access {
+                error: AccessError::Pending,
+                ..
+            }
+        )
     }
 }

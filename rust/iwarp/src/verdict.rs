@@ -119,7 +119,7 @@ impl Error {
             Self::Unaligned => rdmap_operation(term::RDMAP_STREAM),
             Self::ResponseStag | Self::WriteStag => ddp_tagged(term::DDP_T_INVALID_STAG),
             Self::ResponseBounds | Self::WriteBounds => ddp_tagged(term::DDP_T_BOUNDS),
-            Self::Access { error, op } => access_code(error, op),
+            Self::Access { error, op } => return access_code(error, op),
             Self::LocalOp | Self::LocalCatastrophic | Self::Buffer | Self::State => {
                 TermCode::CATASTROPHIC
             }
@@ -137,7 +137,11 @@ impl Error {
         match self {
             Self::TooLong => WcStatus::LocLenErr,
             Self::LocalOp => WcStatus::LocQpOpErr,
-            Self::Flushed => WcStatus::WrFlushErr,
+            Self::Flushed
+            | Self::Access {
+                error: AccessError::Pending,
+                ..
+            } => WcStatus::WrFlushErr,
             Self::Access { op, .. } => match op {
                 AccessOp::Send | AccessOp::Recv | AccessOp::ReadResponse => WcStatus::LocProtErr,
                 AccessOp::Invalidate => WcStatus::RemInvReqErr,
@@ -161,6 +165,10 @@ impl Error {
             | Self::Buffer
             | Self::State
             | Self::NoBuffer
+            | Self::Access {
+                error: AccessError::Pending,
+                ..
+            }
             | Self::Mpa(MpaError::LocalCatastrophic) => Fault::Local,
             Self::Access { op, .. } => match op {
                 AccessOp::Write
@@ -176,6 +184,10 @@ impl Error {
     /// The event the QP raises.
     pub const fn qp_event(self) -> QpEvent {
         match self {
+            Self::Access {
+                error: AccessError::Pending,
+                ..
+            } => QpEvent::None,
             Self::Access { op, .. } => match op {
                 AccessOp::Recv
                 | AccessOp::Write
@@ -192,8 +204,12 @@ impl Error {
     }
 }
 
-const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
-    match op {
+/// `None` for what is no error.
+const fn access_code(error: AccessError, op: AccessOp) -> Option<TermCode> {
+    if matches!(error, AccessError::Pending) {
+        return None;
+    }
+    Some(match op {
         AccessOp::Write | AccessOp::ReadResponse => match error {
             AccessError::WrongPd | AccessError::WrongQp => ddp_tagged(term::DDP_T_NOT_ASSOCIATED),
             AccessError::Bounds | AccessError::Length => ddp_tagged(term::DDP_T_BOUNDS),
@@ -206,6 +222,7 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
             | AccessError::WrongKind
             | AccessError::WrongKey
             | AccessError::Windows => ddp_tagged(term::DDP_T_INVALID_STAG),
+            AccessError::Pending => return None,
         },
         AccessOp::ReadRequest | AccessOp::AtomicRequest => rdmap_protection(match error {
             AccessError::WrongPd | AccessError::WrongQp => term::RDMAP_NOT_ASSOCIATED,
@@ -218,6 +235,7 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
             | AccessError::WrongKind
             | AccessError::WrongKey
             | AccessError::Windows => term::RDMAP_INVALID_STAG,
+            AccessError::Pending => return None,
         }),
         AccessOp::Invalidate => match error {
             AccessError::WrongPd | AccessError::WrongQp => {
@@ -230,5 +248,5 @@ const fn access_code(error: AccessError, op: AccessOp) -> TermCode {
         AccessOp::Send | AccessOp::LocalInvalidate | AccessOp::Register | AccessOp::Bind => {
             TermCode::CATASTROPHIC
         }
-    }
+    })
 }

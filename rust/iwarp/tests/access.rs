@@ -762,3 +762,27 @@ fn codes() {
         }
     }
 }
+
+#[test]
+fn what_is_not_there_yet_is_no_error() {
+    for op in [
+        AccessOp::Send,
+        AccessOp::Recv,
+        AccessOp::Write,
+        AccessOp::ReadResponse,
+        AccessOp::ReadRequest,
+        AccessOp::AtomicRequest,
+        AccessOp::Invalidate,
+        AccessOp::LocalInvalidate,
+        AccessOp::Register,
+        AccessOp::Bind,
+    ] {
+        let pending = AccessError::Pending.during(op);
+        assert!(pending.is_pending());
+        assert_eq!(pending.terminate(), None);
+        assert_eq!(pending.wc_status(), WcStatus::WrFlushErr);
+        assert_eq!(pending.qp_event(), QpEvent::None);
+        assert_eq!(pending.fault(), Fault::Local);
+        assert!(!AccessError::Bounds.during(op).is_pending());
+    }
+}

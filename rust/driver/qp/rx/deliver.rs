@@ -86,6 +86,36 @@ impl RxCtx {
         if self.touch.take().is_some() {
             qp.stats.inc(Counter::OneTouch);
         }
+        self.deliver(qp, event)
+    }
+
+    /// Delivers what a complete FPDU is. What waits for memory is kept, for [`Self::resume`].
+    #[inline]
+    fn deliver(&mut self, qp: &QpObj, event: Event) -> Result<()> {
+        let delivered = self.try_deliver(qp, event);
+        if let Err(error) = &delivered {
+            if error.is_pending() {
+                self.undelivered = Some(event);
+            }
+        }
+        delivered
+    }
+
+    /// Delivers what has waited for memory. Its FPDU is no longer in the socket.
+    pub(super) fn resume(&mut self, qp: &QpObj) {
+        let Some(event) = self.undelivered.take() else {
+            return;
+        };
+        let delivered = self.deliver(qp, event);
+        if let Err(error) = self.unless_pending(delivered) {
+            self.broken(qp, error);
+        }
+    }
+
+    /// After [`AccessError::Pending`] nothing has changed, so that the event can be delivered
+    /// again.
+    #[inline]
+    fn try_deliver(&mut self, qp: &QpObj, event: Event) -> Result<()> {
         match event {
             Event::Partial | Event::Rtr => Ok(()),
             Event::Write { len } => {
@@ -158,6 +188,7 @@ impl RxCtx {
         };
         match invalidated {
             Ok(()) => self.complete(qp, &receipt),
+            Err(error) if error.is_pending() => {}
             Err(error) => self.complete(
                 qp,
                 &Receipt {
@@ -252,15 +283,19 @@ impl RxCtx {
     /// Puts the answer to an atomic operation into its sink.
     #[inline(never)]
     fn deliver_original(&mut self, qp: &QpObj, original: u64) -> Result<()> {
-        let sink = self.sink.take();
-        let atomic = qp.stream.orq.lock().pop().ok_or(Error::State)?;
-        self.wake.get_or_insert(Wake::Unblock);
-        let seq = atomic.seq.ok_or(Error::State)?;
-        let placed = match &sink {
+        let placed = match &self.sink {
             Some(sink) => sink.write_all(&original.to_ne_bytes()),
             None => Err(AccessError::Bounds),
         };
         let placed = placed.map_err(|error| error.during(AccessOp::Send));
+        if placed.is_err_and(Error::is_pending) {
+            return placed;
+        }
+        let sink = self.sink.take();
+        let atomic = qp.stream.orq.lock().pop().ok_or(Error::State)?;
+        drop(sink);
+        self.wake.get_or_insert(Wake::Unblock);
+        let seq = atomic.seq.ok_or(Error::State)?;
         match placed {
             Ok(()) => qp.stream.completions.read_done(seq),
             Err(error) => qp.stream.completions.failed(seq, error.wc_status()),
@@ -310,6 +345,7 @@ impl RxCtx {
         self.target = Target::Nowhere;
         self.touch = None;
         self.buffers.clear();
+        self.begins = false;
         self.wrote = 0;
         if let Error::Access {
             error: AccessError::Spent,

@@ -6,8 +6,9 @@
 //! allocates nor sleeps. The socket lock makes the receiver exclusive, so a run takes the state out
 //! of its slot. A run consumes what is queued, up to a limit: more would occupy a CPU too long, for
 //! example all that waited for one lost segment. A datamover continues turn by turn. Until it has
-//! caught up nobody else reads, so the window of TCP closes. A failed stream goes on consuming and
-//! drops everything (RFC 5041 7.1).
+//! caught up nobody else reads, so the window of TCP closes. A run that comes to memory that is not
+//! there yet leaves the rest in the socket, and nobody reads until the memory is there. A failed
+//! stream goes on consuming and drops everything (RFC 5041 7.1).
 
 mod deliver;
 mod place;
@@ -49,6 +50,7 @@ use iwarp::{
     },
     qp::owner::Wake,
     rx::{
+        Event,
         Need,
         RxConfig,
         RxMachine, //
@@ -94,6 +96,12 @@ pub(super) struct RxCtx {
     wake: Option<Wake>,
     /// A large message has ended during the run.
     large: bool,
+    /// The header of a segment is judged, and the place of its payload is not found yet.
+    begins: bool,
+    /// A complete FPDU that waits for memory to be delivered.
+    undelivered: Option<Event>,
+    /// The run has come to memory that is not there yet.
+    stalled: bool,
     /// An FPDU may stay in the socket until all of it has come.
     patient: bool,
     /// An FPDU has been left there.
@@ -122,6 +130,9 @@ impl RxCtx {
             read: LastEntry::none(),
             wake: None,
             large: false,
+            begins: false,
+            undelivered: None,
+            stalled: false,
             patient: true,
             waits: false,
             held,
@@ -136,7 +147,7 @@ impl RxCtx {
     }
 
     /// Consumes a range of the stream and returns its length in bytes: all, even after an error,
-    /// unless an FPDU has to be waited for.
+    /// unless an FPDU has to be waited for, or memory.
     fn consume(&mut self, qp: &QpObj, skb: &mut Skb<'_>) -> usize {
         let taken = self.try_consume(qp, skb).unwrap_or_else(|error| {
             self.broken(qp, error);
@@ -154,12 +165,31 @@ impl RxCtx {
                 return Ok(pos);
             }
             pos = self.take(qp, skb, pos)?;
+            if self.stalled {
+                return Ok(pos);
+            }
         }
         Ok(skb.len())
     }
 
+    /// Takes note of a stall: `None` for memory that is not there yet.
+    #[inline]
+    fn unless_pending<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if error.is_pending() => {
+                self.stalled = true;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Takes the rest of the current FPDU, or the next one, from offset `from` on, as far as it has
     /// come. Returns the offset of its end.
+    ///
+    /// When memory is not there yet, the payload stays in the socket. What is in front of it is
+    /// consumed, and part of the CRC.
     #[inline(never)]
     fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
         let mut pos = from;
@@ -167,19 +197,29 @@ impl RxCtx {
             let bytes = peek(skb, pos, usize::from(MAX_HEADER))?;
             let (n, begun) = self.machine.fill_from(bytes)?;
             pos = pos.wrapping_add(n);
-            if begun {
-                pos = pos.wrapping_add(self.begin(qp, skb, pos)?);
+            self.begins = begun;
+        }
+        if self.begins {
+            let begun = self.begin(qp, skb, pos);
+            if let Some(placed) = self.unless_pending(begun)? {
+                self.begins = false;
+                pos = pos.wrapping_add(placed);
             }
         }
-        if let Need::Payload(want) = self.machine.need() {
+        if let (false, Need::Payload(want)) = (self.begins, self.machine.need()) {
             let n = skb.len().saturating_sub(pos).min(want as usize);
-            self.place(skb, pos, n)?;
-            self.machine.advance(n as u32)?;
-            pos = pos.wrapping_add(n);
+            let placed = self.place(skb, pos, n);
+            if self.unless_pending(placed)?.is_some() {
+                self.machine.advance(n as u32)?;
+                pos = pos.wrapping_add(n);
+            }
         }
         if self.machine.checks_crc() {
             // One run from header to payload, as long as possible; `finish` adds the pad.
             self.take_crc(skb, from, pos)?;
+        }
+        if self.stalled {
+            return Ok(pos);
         }
         if let Need::Trailer(want) = self.machine.need() {
             let n = skb.len().saturating_sub(pos).min(want);
@@ -191,7 +231,8 @@ impl RxCtx {
             pos = pos.wrapping_add(n);
         }
         if let Need::Finish = self.machine.need() {
-            self.finish(qp)?;
+            let finished = self.finish(qp);
+            self.unless_pending(finished)?;
         }
         Ok(pos)
     }
@@ -250,10 +291,16 @@ impl QpObj {
         // An answer may not overtake the completion of what it answers.
         self.await_acks(sk);
         let (mut left, mut more) = (TURN, false);
+        let mut noted = false;
         rx.patient = true;
         loop {
             rx.waits = false;
+            rx.stalled = false;
+            rx.resume(self);
             let read = sk.read(|skb| {
+                if rx.stalled {
+                    return 0;
+                }
                 if left == 0 {
                     more = true;
                     return 0;
@@ -264,6 +311,16 @@ impl QpObj {
             // The data cannot be read; an error of the socket would show in its state instead.
             if let Err(e) = read {
                 self.fail(Cause::Lost(e));
+            }
+            if rx.stalled {
+                if noted {
+                    break;
+                }
+                // Noted before it looks again. So either that look finds the memory, or who makes
+                // it appear finds the note, and has reception continue.
+                self.stream.stall_rx();
+                noted = true;
+                continue;
             }
             // Asked after the window has been opened for what was read.
             if !rx.waits || !rx.patient || !sk.is_stuck() {
@@ -276,8 +333,13 @@ impl QpObj {
         stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
         let wake = rx.wake.take();
         let large = core::mem::take(&mut rx.large);
-        let waits = rx.waits;
+        let (waits, stalled) = (rx.waits, rx.stalled);
         self.stream.rx.put(rx);
+        if stalled {
+            stats.inc(Counter::RxStalls);
+        } else if noted {
+            self.stream.end_rx_stall();
+        }
         if more {
             stats.inc(Counter::RxDeferred);
             // Before the datamover can look.
@@ -310,9 +372,19 @@ impl QpObj {
         let link = self.link.lock().clone();
         if let Some(ep) = link {
             ep.socket().run_data_ready();
-            if !self.stream.rx_is_due() {
+            if !self.stream.rx_goes_on() {
                 ep.received();
             }
+        }
+    }
+
+    /// Continues what waits for memory, after more of it has appeared. What still has to wait
+    /// waits on. Any context.
+    #[expect(dead_code, reason = "no memory appears late yet")]
+    pub(crate) fn unstall(&self) {
+        self.wake_mover(Wake::Unblock);
+        if self.stream.unstall_rx() {
+            self.enqueue_mover(context::cpu());
         }
     }
 }

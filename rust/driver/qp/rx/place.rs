@@ -47,7 +47,8 @@ pub(super) enum Target {
 
 impl RxCtx {
     /// Begins a segment. All errors are found before its first byte is placed. A payload that is
-    /// all there is placed at once; returns the bytes placed.
+    /// all there is placed at once; returns the bytes placed. After [`AccessError::Pending`] it can
+    /// be called again.
     #[inline]
     pub(super) fn begin(&mut self, qp: &QpObj, skb: &Skb<'_>, pos: usize) -> Result<usize> {
         let segment = *self.machine.segment().ok_or(Error::State)?;
@@ -55,7 +56,7 @@ impl RxCtx {
         let whole = skb.len().saturating_sub(pos) >= len;
         let placed = match segment.kind {
             Kind::Send(_) if !segment.rtr => {
-                if segment.first {
+                if segment.first && !self.receiving {
                     self.take_recv(qp)?;
                 }
                 let end = segment.offset.checked_add(u32::from(segment.len));
@@ -144,9 +145,14 @@ impl RxCtx {
             sges: self.recv.sges(),
         };
         if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
-            self.buffers
-                .scatter_all(&list, skb, pos, usize::from(segment.len))?;
-            return Ok(segment.len != 0);
+            let placed = self
+                .buffers
+                .scatter_all(&list, skb, pos, usize::from(segment.len));
+            match placed {
+                // The resolved list below can be used again.
+                Err(AccessError::Pending) => {}
+                placed => return placed.map(|()| segment.len != 0),
+            }
         }
         if segment.first {
             self.buffers.load(&list, Right::LocalWrite)?;
@@ -176,10 +182,17 @@ impl RxCtx {
         let tpt = &qp.dev.tpt;
         if let Some((skb, pos)) = payload {
             let len = usize::from(segment.len);
-            self.touch = tpt.access(&access, &mut self.written, |memory, offset| {
+            let touch = tpt.access(&access, &mut self.written, |memory, offset| {
                 memory.write_from_skb(offset, len, skb, pos)
-            })?;
-            return Ok(true);
+            });
+            match touch {
+                // The resolved memory below can be used again.
+                Err(AccessError::Pending) => {}
+                touch => {
+                    self.touch = touch?;
+                    return Ok(true);
+                }
+            }
         }
         let mem = tpt.resolve(&access, &mut self.written)?;
         if segment.last {
@@ -199,6 +212,8 @@ impl RxCtx {
         Ok(())
     }
 
+    /// Places the next bytes of the payload. After [`AccessError::Pending`] nothing has moved on,
+    /// so that they can be placed again.
     pub(super) fn place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {
         let (placed, op) = match &mut self.target {
             Target::Nowhere => (Ok(()), AccessOp::Recv),
@@ -208,12 +223,16 @@ impl RxCtx {
                     Some(sink) => sink.write_skb(*to, len, skb, off),
                     None => Err(AccessError::Bounds),
                 };
-                *to = to.wrapping_add(len as u64);
+                if placed.is_ok() {
+                    *to = to.wrapping_add(len as u64);
+                }
                 (placed, AccessOp::ReadResponse)
             }
             Target::Memory { mem, to } => {
                 let placed = mem.write_skb(*to, len, skb, off);
-                *to = to.wrapping_add(len as u64);
+                if placed.is_ok() {
+                    *to = to.wrapping_add(len as u64);
+                }
                 (placed, AccessOp::Write)
             }
         };

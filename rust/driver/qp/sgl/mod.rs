@@ -139,8 +139,22 @@ impl Sgl {
     }
 
     /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range,
-    /// bytes)` for each part on the way.
+    /// bytes)` for each part on the way. After an error the cursor is where it was, so that an
+    /// access can be made again.
     fn walk(
+        &mut self,
+        len: usize,
+        f: impl FnMut(&MemRef, u64, usize, usize) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        let start = (self.index, self.offset);
+        let walked = self.try_walk(len, f);
+        if walked.is_err() {
+            (self.index, self.offset) = start;
+        }
+        walked
+    }
+
+    fn try_walk(
         &mut self,
         len: usize,
         mut f: impl FnMut(&MemRef, u64, usize, usize) -> Result<(), AccessError>,

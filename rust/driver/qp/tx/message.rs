@@ -31,6 +31,7 @@ use crate::driver::{
         },
         sgl::List, //
     },
+    stats::Counter,
     QpObj, //
 };
 use iwarp::{
@@ -64,6 +65,8 @@ pub(super) enum Filled {
 enum Step {
     Done,
     NoRoom,
+    /// The payload is not there yet.
+    Stalled,
     Broken,
 }
 
@@ -90,6 +93,7 @@ impl TxCtx {
                 Step::Done if !self.has_more(qp) => return Filled::Idle,
                 Step::Done => {}
                 Step::NoRoom => return Filled::NoMemory,
+                Step::Stalled => return Filled::Blocked,
                 Step::Broken => return Filled::Broken,
             }
         }
@@ -101,6 +105,7 @@ impl TxCtx {
     fn has_more(&self, qp: &QpObj) -> bool {
         self.current.is_some()
             || self.waiting.is_some()
+            || self.deferred.is_some()
             || qp.stream.has_requests()
             || qp.sq.has_work_at(&self.at)
     }
@@ -137,8 +142,12 @@ impl TxCtx {
                     }
                     Source::List { loaded } => {
                         let list = list(qp, wr);
-                        if whole {
-                            return sges.gather_all(&list, dst);
+                        if whole && !*loaded {
+                            match sges.gather_all(&list, dst) {
+                                // The resolved list below can be used again.
+                                Err(AccessError::Pending) => {}
+                                done => return done,
+                            }
                         }
                         if !*loaded {
                             // The whole list is checked before the first byte of the message
@@ -155,11 +164,17 @@ impl TxCtx {
         match encoded {
             Encoded::NoRoom => Step::NoRoom,
             Encoded::Done(_) => {
+                self.stalled = false;
                 current.msg.commit(&fpdu);
                 if fpdu.is_last() {
                     self.finish_message(qp);
                 }
                 Step::Done
+            }
+            // Nothing of the FPDU is encoded, and the cursor of its payload is where it was.
+            Encoded::Denied(AccessError::Pending) => {
+                self.stall(qp);
+                Step::Stalled
             }
             Encoded::Denied(error) => {
                 self.broken = Some(self.denied(qp, error));
@@ -183,6 +198,20 @@ impl TxCtx {
             None => return marker.is_none(),
         }
         true
+    }
+
+    /// Notes that memory is not there yet. The run ends with [`Filled::Blocked`]: what it waits for
+    /// stays in this context, and other queue pairs go on.
+    ///
+    /// The look that found nothing was the owner's. Who makes the memory appear does so first, and
+    /// then calls [`QpObj::unstall`], whose exchange of the token either leaves a note for this
+    /// owner, which looks again before it leaves, or finds that it has left and starts another
+    /// turn. So no wake-up is lost (`iwarp::qp::owner`).
+    #[cold]
+    pub(super) fn stall(&mut self, qp: &QpObj) {
+        if !core::mem::replace(&mut self.stalled, true) {
+            qp.stats.inc(Counter::TxStalls);
+        }
     }
 
     /// Access to the payload of the current message is denied: says how the stream ends.

@@ -3,20 +3,22 @@
 //! Transmit: from work requests to the stream.
 //!
 //! A work request goes one way. The scheduler ([`sched`]) finds a CPU and a locked socket for the
-//! owner of the token. The owner asks the source ([`source`]) for messages, cuts them into FPDUs
-//! ([`message`]), encodes those ([`frame`], [`encode`]), hands them to TCP ([`wire`]), and reports
-//! to [`completions`](super::completions) what TCP has accepted. [`by_ref`] decides which payload
-//! is not copied.
+//! owner of the token. The owner asks the source ([`source`], [`respond`]) for messages, cuts them
+//! into FPDUs ([`message`]), encodes those ([`frame`], [`encode`]), hands them to TCP ([`wire`]),
+//! and reports to [`completions`](super::completions) what TCP has accepted. [`by_ref`] decides
+//! which payload is not copied.
 //!
 //! The owner works in batches. It encodes FPDUs from as many messages as fit, and hands them to TCP
 //! in one call. A full FPDU is as long as a TCP segment, or a whole number of them is, so that
 //! segmentation offload cuts between FPDUs. Only a peer that takes large FPDUs gets longer ones.
-//! Read Responses and the SQ alternate at message boundaries.
+//! Read Responses and the SQ alternate at message boundaries. A message whose memory is not there
+//! yet stalls: it and what comes behind it waits, with nothing of its next FPDU encoded.
 
 mod by_ref;
 mod encode;
 mod frame;
 mod message;
+mod respond;
 pub(crate) mod sched;
 mod source;
 mod wire;
@@ -146,16 +148,21 @@ pub(super) struct TxCtx {
     unqueued: Option<Unqueued>,
     /// The peer's request whose response is being encoded.
     answering: Option<Request>,
+    /// The peer's request that is taken and waits for its memory. The responses to those behind it
+    /// wait, too.
+    deferred: Option<Request>,
     sges: Sgl,
     /// The region of the last sink of a Read or an atomic operation.
     sink: LastEntry,
-    /// The number of a work request that is taken from the SQ and waits for a fence or for room in
-    /// the ORQ.
+    /// The number of a work request that is taken from the SQ and waits for a fence, for room in
+    /// the ORQ, or for its memory.
     waiting: Option<u32>,
     /// Where the next work request is taken, valid during a run.
     at: Cursor,
     /// The work request taken last, valid while its message is in progress.
     wr: SendWr,
+    /// Something waits for its memory, and nothing has been encoded since that was counted.
+    stalled: bool,
     /// The reason why the stream cannot go on.
     broken: Option<Cause>,
     /// The last message came from the SQ, so a Read Response is next.
@@ -198,11 +205,13 @@ impl TxCtx {
             current,
             unqueued: None,
             answering: None,
+            deferred: None,
             sges: Sgl::empty(),
             sink: LastEntry::none(),
             waiting: None,
             at,
             wr: SendWr::empty(),
+            stalled: false,
             broken: None,
             respond_next: false,
             taken: 0,

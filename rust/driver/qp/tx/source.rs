@@ -19,7 +19,6 @@ use crate::{
         qp::{
             completions::Wr,
             end::Cause,
-            irrq::Asked,
             orq::Read,
             send_wr::{
                 BadSqe,
@@ -57,13 +56,9 @@ use iwarp::{
         Message,
         TxMessage, //
     },
-    wire::{
-        rdmap::{
-            AtomicResponse,
-            ReadRequest,
-            With, //
-        },
-        terminate::Terminate, //
+    wire::rdmap::{
+        ReadRequest,
+        With, //
     }, //
 };
 
@@ -75,7 +70,8 @@ pub(super) enum Next {
     Done,
     /// Nothing is posted or requested.
     Idle,
-    /// The head of the SQ waits for a Read Response.
+    /// The head of the SQ waits for a Read Response, or it or the peer's oldest request for its
+    /// memory.
     Blocked,
     /// The head of the SQ waits for a completion.
     Crowded,
@@ -87,13 +83,18 @@ impl TxCtx {
     /// Finds the next message.
     pub(super) fn next(&mut self, qp: &QpObj) -> Next {
         let first = self.respond_next;
+        let mut stalled = false;
         if first {
-            if let Some(next) = self.respond(qp) {
-                return next;
+            match self.respond(qp) {
+                Some(Next::Blocked) => stalled = true,
+                Some(next) => return next,
+                None => {}
             }
         }
         let next = self.next_from_sq(qp);
         match next {
+            // A queue pair that is idle is not woken when the memory is there.
+            Next::Idle if stalled => Next::Blocked,
             // The SQ is empty or waits; responses need not. A request that has come since the look
             // above leaves a note in the token.
             Next::Idle | Next::Blocked | Next::Crowded if !first => {
@@ -101,59 +102,6 @@ impl TxCtx {
             }
             next => next,
         }
-    }
-
-    /// Begins the answer to the oldest request of the peer, if there is one.
-    #[inline]
-    fn respond(&mut self, qp: &QpObj) -> Option<Next> {
-        match qp.stream.has_requests() {
-            true => self.answer_next(qp),
-            false => None,
-        }
-    }
-
-    #[inline(never)]
-    fn answer_next(&mut self, qp: &QpObj) -> Option<Next> {
-        let mut request = qp.stream.take_request()?;
-        self.respond_next = false;
-        let (message, len, source) = match &mut request.asked {
-            Asked::Read(read, mem) => {
-                let message = Message::ReadResponse {
-                    stag: read.sink_stag,
-                    to: read.sink_to,
-                };
-                let source = match mem.take() {
-                    Some(mem) => {
-                        self.sges.load_one(mem, read.source_to, read.len);
-                        self.source_of_response(qp, read.len)
-                    }
-                    None => Source::None,
-                };
-                (message, read.len, source)
-            }
-            Asked::Atomic(atomic, target) => {
-                let original = match target.execute(atomic.to, atomic.op) {
-                    Ok(original) => original,
-                    Err(error) => {
-                        let error = error.during(AccessOp::AtomicRequest);
-                        let code = error.terminate();
-                        let term = code.map(|code| Terminate::for_atomic(code, request.msn));
-                        self.broken = Some(Cause::Stream { error, term });
-                        return Some(Next::Broken);
-                    }
-                };
-                let id = atomic.id;
-                let message = Message::AtomicResponse(AtomicResponse { id, original });
-                (message, 0, Source::None)
-            }
-        };
-        self.current = Some(Current {
-            msg: self.framer.stream.begin(message, len),
-            source,
-            origin: Origin::Response,
-        });
-        self.answering = Some(request);
-        Some(Next::Message)
     }
 
     #[inline(never)]
@@ -246,6 +194,12 @@ impl TxCtx {
         };
         match begun {
             Ok(next) => next,
+            // Nothing of it is sent; it begins anew.
+            Err(error) if error.is_pending() => {
+                self.stall(qp);
+                self.waiting = Some(seq);
+                Next::Blocked
+            }
             Err(error) => {
                 self.broken = Some(failed(qp, seq, error));
                 Next::Broken
