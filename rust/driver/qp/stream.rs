@@ -47,9 +47,12 @@ use iwarp::{
         Negotiated,
         Rtr, //
     },
-    qp::owner::{
-        self,
-        Action, //
+    qp::{
+        intake,
+        owner::{
+            self,
+            Action, //
+        }, //
     },
     rx::RxConfig,
     wire::{
@@ -87,13 +90,6 @@ pub(crate) struct StreamParams {
     pub(crate) rtr: Rtr,
 }
 
-/// Reception has ended.
-const RX_STOPPED: u32 = 1;
-/// A datamover has to continue reception.
-const RX_DUE: u32 = 2;
-/// Reception waits for memory that is not there yet.
-const RX_STALLED: u32 = 4;
-
 /// The data path of a QP.
 #[pin_data]
 pub(crate) struct Stream {
@@ -104,7 +100,7 @@ pub(crate) struct Stream {
     given_up: SpinLockIrq<Arc<Completion>>,
     pub(super) tx: Slot<TxCtx>,
     pub(super) rx: Slot<RxCtx>,
-    /// Why `data_ready` receives nothing: [`RX_STOPPED`], [`RX_DUE`], [`RX_STALLED`].
+    /// Why `data_ready` receives nothing: the word of `iwarp::qp::intake`.
     rx_shut: Atomic<u32>,
     #[pin]
     pub(super) orq: SpinLockIrq<Orq>,
@@ -156,7 +152,7 @@ impl Stream {
             given_up <- ranked_spinlock!(Rank::GivenUp, given_up),
             tx: Slot::new(),
             rx: Slot::new(),
-            rx_shut: Atomic::new(0),
+            rx_shut: Atomic::new(intake::OPEN),
             orq <- ranked_spinlock!(Rank::Orq, Orq::empty()),
             irrq <- ranked_spinlock!(Rank::Irrq, Irrq::empty()),
             requests: Atomic::new(0),
@@ -183,7 +179,7 @@ impl Stream {
         let old = core::mem::replace(&mut *self.given_up.lock(), given_up);
         drop(old);
         self.completions.renew(idle);
-        self.set_rx_shut(|_| 0);
+        self.set_rx_shut(|_| intake::OPEN);
         *self.owed.lock() = None;
         self.unreachable.write_once(false);
         self.last_wqe.write_once(false);
@@ -249,59 +245,48 @@ impl Stream {
     /// Whether `data_ready` may receive. The caller holds the socket, whose lock orders this: what
     /// [`Self::stop_rx`] does before the lock is taken is seen by all who take it later.
     pub(super) fn rx_is_open(&self) -> bool {
-        self.rx_shut.read_once() == 0
+        intake::is_open(self.rx_shut.read_once())
     }
 
     /// Ends reception, except for a run that has begun and holds the socket.
     pub(super) fn stop_rx(&self) {
-        self.set_rx_shut(|shut| shut | RX_STOPPED);
+        self.set_rx_shut(intake::stop);
     }
 
     /// Leaves reception to a datamover. The lock of `Mover::queued` orders this before its turn.
     pub(super) fn defer_rx(&self) {
-        self.set_rx_shut(|shut| shut | RX_DUE);
+        self.set_rx_shut(intake::defer);
     }
 
     /// Takes reception over from the datamover, or as the datamover. Returns whether it was due.
     /// The caller receives with the socket locked, which orders this for other receivers.
     pub(super) fn take_rx(&self) -> bool {
-        self.rx_is_due() && self.set_rx_shut(|shut| shut & !RX_DUE) & RX_DUE != 0
-    }
-
-    /// Whether a datamover has to continue reception.
-    fn rx_is_due(&self) -> bool {
-        self.rx_shut.read_once() & RX_DUE != 0
+        intake::is_due(self.rx_shut.read_once()) && intake::is_due(self.set_rx_shut(intake::take))
     }
 
     /// Whether reception goes on without new data: in a datamover, or when memory is there.
     pub(super) fn rx_goes_on(&self) -> bool {
-        self.rx_shut.read_once() & (RX_DUE | RX_STALLED) != 0
+        intake::goes_on(self.rx_shut.read_once())
     }
 
     /// Notes that reception waits for memory. The caller looks for the memory once more.
     pub(super) fn stall_rx(&self) {
-        self.set_rx_shut(|shut| shut | RX_STALLED);
+        self.set_rx_shut(intake::stall);
     }
 
     /// Takes the note back, because the memory was there after all.
     pub(super) fn end_rx_stall(&self) {
-        self.set_rx_shut(|shut| shut & !RX_STALLED);
+        self.set_rx_shut(intake::end_stall);
     }
 
-    /// Leaves reception to a datamover if it waits for memory; returns whether it did. The caller
-    /// has made memory appear.
+    /// Leaves reception to a datamover, to be queued, if it waits for memory; returns whether it
+    /// did. The caller has made memory appear.
     pub(super) fn unstall_rx(&self) -> bool {
-        let go_on = |shut| match shut & RX_STALLED {
-            0 => shut,
-            _ => shut & !RX_STALLED | RX_DUE,
-        };
-        self.set_rx_shut(go_on) & RX_STALLED != 0
+        intake::waits(self.set_rx_shut(intake::unstall))
     }
 
-    /// Applies `f` to the reasons, and returns those that were there.
-    ///
-    /// The exchange is a full barrier even if the reasons stay the same. It orders the note of a
-    /// stall before the look that follows, and memory that appears before the look for the note.
+    /// Applies `f` to the word, and returns what it was. The exchange is a full barrier even if the
+    /// word stays the same.
     fn set_rx_shut(&self, f: impl Fn(u32) -> u32) -> u32 {
         let mut now = self.rx_shut.read_once();
         loop {

@@ -9,5 +9,6 @@ pub mod delivery;
 pub mod fairness;
 pub mod flush;
 pub mod fsm;
+pub mod intake;
 pub mod owner;
 pub mod phase;
