@@ -19,6 +19,7 @@ use super::{
         ibv_qp_init_attr,
         ibv_query_device_ex_input,
         ibv_send_wr,
+        ibv_sge,
         ibv_srq,
         ibv_srq_attr,
         ibv_srq_init_attr,
@@ -132,6 +133,13 @@ unsafe extern "C" {
         cmd_size: usize,
         resp: Private,
         resp_size: usize,
+    ) -> c_int;
+    pub(super) fn ibv_cmd_advise_mr(
+        pd: *mut ibv_pd,
+        advice: u32,
+        flags: u32,
+        sges: *mut ibv_sge,
+        num_sge: u32,
     ) -> c_int;
     pub(super) fn ibv_cmd_dereg_mr(mr: *mut VerbsMr) -> c_int;
     /// Fills in the region.

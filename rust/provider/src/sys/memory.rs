@@ -11,6 +11,7 @@ use super::{
         ibv_mr,
         ibv_pd,
         ibv_rereg_mr_flags_IBV_REREG_MR_CHANGE_PD as CHANGE_PD,
+        ibv_sge,
         siw_ureq_reg_mr,
         siw_uresp_reg_mr, //
     },
@@ -124,6 +125,24 @@ pub(super) unsafe extern "C" fn rereg_mr(
         *unsafe { member.inside() } = Some(new);
     }
     number(result)
+}
+
+/// `advise_mr`.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    sges: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    // SAFETY: The protection domain is valid, and the list has as many elements. The kernel checks
+    // what they say.
+    let advised = unsafe { private::ibv_cmd_advise_mr(pd, advice, flags, sges, num_sge) };
+    number(Errno::check(advised))
 }
 
 /// `dereg_mr`.

@@ -92,7 +92,8 @@ pub(super) const fn context_ops_with_windows<V: Provider>() -> VerbsContextOps {
 /// The operations of a context.
 pub(super) const fn context_ops<V: Provider>() -> VerbsContextOps {
     VerbsContextOps {
-        advise_mr_to_alloc_dm: [None; 2],
+        advise_mr: Some(memory::advise_mr),
+        alloc_dm: [None; 1],
         alloc_mw: None,
         alloc_null_mr: [None; 1],
         alloc_parent_domain: Some(domain::alloc_parent_domain),

@@ -35,6 +35,7 @@ use super::{
         ibv_query_device_ex_input,
         ibv_recv_wr,
         ibv_send_wr,
+        ibv_sge,
         ibv_srq,
         ibv_srq_attr,
         ibv_srq_init_attr,
@@ -228,7 +229,16 @@ pub(super) type Unused = Option<unsafe extern "C" fn()>;
 /// `struct verbs_context_ops`: the operations in the order of their names.
 #[repr(C)]
 pub(super) struct VerbsContextOps {
-    pub(super) advise_mr_to_alloc_dm: [Unused; 2],
+    pub(super) advise_mr: Option<
+        unsafe extern "C" fn(
+            *mut ibv_pd,
+            advice: u32,
+            flags: u32,
+            *mut ibv_sge,
+            num_sge: u32,
+        ) -> c_int,
+    >,
+    pub(super) alloc_dm: [Unused; 1],
     pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, kind: u32) -> *mut ibv_mw>,
     pub(super) alloc_null_mr: [Unused; 1],
     pub(super) alloc_parent_domain: Option<

@@ -452,6 +452,7 @@ plain_calls! {
     ibv_cmd_dealloc_mw: destroy,
     ibv_cmd_dereg_mr: destroy,
     ibv_cmd_rereg_mr: result,
+    ibv_cmd_advise_mr: result,
     ibv_cmd_query_srq: result,
     ibv_query_qp_data_in_order: result,
 }
