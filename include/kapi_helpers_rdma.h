@@ -58,6 +58,9 @@ bool kapi_gate_enter(struct kapi_gate *gate);
 void kapi_gate_exit(bool stayed);
 bool kapi_gate_lock(struct kapi_gate *gate);
 void kapi_gate_unlock(struct kapi_gate *gate, bool stayed);
+bool kapi_gate_enter_deeper(struct kapi_gate *gate);
+void kapi_gate_exit_deeper(bool stayed);
+void kapi_gate_wait_deeper(struct kapi_gate *gate);
 
 /* Tables */
 struct kapi_rcu {
@@ -80,9 +83,30 @@ struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
 			      size_t len, int access);
 size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room);
 size_t kapi_direct_map_room(unsigned long addr);
+
+struct ib_umem_odp;
+
+/* The owner of memory on demand. */
+struct kapi_odp {
+	/* Forgets pages, by their number. May run until release() returns. */
+	void (*clear)(struct kapi_odp *owner, size_t first, size_t end);
+};
+
+bool kapi_odp_possible(void);
+struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
+				 size_t len, int access);
+void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner);
+bool kapi_odp_is_of_current(const struct ib_umem_odp *odp);
+int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
+		 bool fault);
+unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write);
+void kapi_odp_unlock(struct ib_umem_odp *odp);
+void kapi_odp_dirty(unsigned long addr);
+void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner);
+
 bool kapi_may_sleep(void);
 void kapi_release_work_init(struct work_struct *work, work_func_t func);
-void kapi_release_work_queue(struct workqueue_struct *queue,
+bool kapi_release_work_queue(struct workqueue_struct *queue,
 			     struct work_struct *work);
 
 #endif

@@ -15,6 +15,8 @@
 //!   and before [`Rank::QpPair`].
 //! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock. It is taken
 //!   with none of the spinlocks held: they are taken in hard interrupts, and a gate may not be.
+//! - The gate of memory on demand comes after that of its region, and after the core's mutex of the
+//!   memory (`umem_mutex`), which the kernel takes to free memory. Nothing is allocated under it.
 //!
 //! # What has no lock
 //!
@@ -127,6 +129,8 @@ ranks! {
     Idle = c"siw_idle", HardIrq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
+    /// The pages that a QP waits for.
+    Pager = c"siw_pager", Softirq;
     /// The QP that a datamover is to serve, and its CPU.
     Mover = c"siw_mover", HardIrq;
     /// The QP whose coalesced doorbell a timer serves.

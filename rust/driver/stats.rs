@@ -108,6 +108,13 @@ counters! {
     TxStalls = c"tx_stalls",
     /// Times reception began to wait for memory that was not there yet.
     RxStalls = c"rx_stalls",
+    /// Pages brought because an access to memory on demand found them missing, or because a program
+    /// asked for them.
+    PageFaults = c"page_faults",
+    /// Accesses refused because the program has no memory there, or may not write to it.
+    PageFaultErrors = c"page_fault_errors",
+    /// Pages of memory on demand that the kernel has taken away.
+    PageInvalidations = c"page_invalidations",
     /// Times a datamover had to continue reception.
     RxDeferred = c"rx_deferred",
 }

@@ -5,6 +5,7 @@
  */
 
 #include <linux/capability.h>
+#include <linux/hmm.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/pid.h>
@@ -14,6 +15,7 @@
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
+#include <rdma/ib_umem_odp.h>
 #include <rdma/iw_cm.h>
 #include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
@@ -149,9 +151,12 @@ bool kapi_net_admin(struct ib_device *dev)
  * only when the CPU is there for the first time. Who wants to lock the gate says so
  * in it, and waits for the CPUs that were faster; those that come later queue up
  * behind. Each CPU is inside of one gate at a time, because nothing that enters one
- * can come in between.
+ * can come in between. Only the memory behind a gate may have another one inside.
  */
 static DEFINE_PER_CPU(struct kapi_gate *, kapi_gate_inside);
+
+/* The same for gates that are entered inside of another one. */
+static DEFINE_PER_CPU(struct kapi_gate *, kapi_gate_deeper);
 
 void kapi_gate_init(struct kapi_gate *gate)
 {
@@ -191,51 +196,54 @@ static __always_inline long kapi_gate_bit(int cpu)
 	return BIT(cpu % BITS_PER_LONG);
 }
 
-bool kapi_gate_enter(struct kapi_gate *gate)
+static __always_inline bool kapi_gate_go_in(struct kapi_gate *gate,
+					    struct kapi_gate * __percpu *inside)
 {
 	bool stayed = kapi_gate_stay();
 	long bit = kapi_gate_bit(smp_processor_id());
 
 	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
-		     this_cpu_read(kapi_gate_inside));
+		     this_cpu_read(*inside));
 	if (unlikely(!(atomic_long_read(&gate->cpus) & bit)))
 		atomic_long_or(bit, &gate->cpus);
-	__this_cpu_write(kapi_gate_inside, gate);
-	/* As in kapi_gate_lock(): one of both sees the other. */
+	__this_cpu_write(*inside, gate);
+	/* As in kapi_gate_shut(): one of both sees the other. */
 	smp_mb();
 	/* Pairs with the release of kapi_gate_unlock(). */
 	if (unlikely(smp_load_acquire(&gate->locked))) {
-		__this_cpu_write(kapi_gate_inside, NULL);
+		__this_cpu_write(*inside, NULL);
 		raw_spin_lock(&gate->lock);
-		__this_cpu_write(kapi_gate_inside, gate);
+		__this_cpu_write(*inside, gate);
 		raw_spin_unlock(&gate->lock);
 	}
 	return stayed;
 }
 
-void kapi_gate_exit(bool stayed)
+static __always_inline void kapi_gate_go_out(bool stayed,
+					     struct kapi_gate * __percpu *inside)
 {
-	/* Pairs with the acquire of kapi_gate_lock(). */
-	smp_store_release(this_cpu_ptr(&kapi_gate_inside), NULL);
+	/* Pairs with the acquire of kapi_gate_shut(). */
+	smp_store_release(this_cpu_ptr(inside), NULL);
 	kapi_gate_go(stayed);
 }
 
-bool kapi_gate_lock(struct kapi_gate *gate)
+static bool kapi_gate_shut(struct kapi_gate *gate,
+			   struct kapi_gate * __percpu *inside)
 {
 	bool stayed = kapi_gate_stay();
 	long cpus;
 	int cpu;
 
 	WARN_ON_ONCE(IS_ENABLED(CONFIG_PROVE_LOCKING) &&
-		     this_cpu_read(kapi_gate_inside));
+		     this_cpu_read(*inside));
 	raw_spin_lock(&gate->lock);
 	WRITE_ONCE(gate->locked, true);
-	/* As in kapi_gate_enter(). */
+	/* As in kapi_gate_go_in(). */
 	smp_mb();
 	cpus = atomic_long_read(&gate->cpus);
 	for_each_possible_cpu(cpu) {
 		if (cpus & kapi_gate_bit(cpu))
-			smp_cond_load_acquire(per_cpu_ptr(&kapi_gate_inside, cpu),
+			smp_cond_load_acquire(per_cpu_ptr(inside, cpu),
 					      gate != VAL);
 	}
 	return stayed;
@@ -243,10 +251,41 @@ bool kapi_gate_lock(struct kapi_gate *gate)
 
 void kapi_gate_unlock(struct kapi_gate *gate, bool stayed)
 {
-	/* Pairs with the acquire of kapi_gate_enter(). */
+	/* Pairs with the acquire of kapi_gate_go_in(). */
 	smp_store_release(&gate->locked, false);
 	raw_spin_unlock(&gate->lock);
 	kapi_gate_go(stayed);
+}
+
+bool kapi_gate_enter(struct kapi_gate *gate)
+{
+	return kapi_gate_go_in(gate, &kapi_gate_inside);
+}
+
+void kapi_gate_exit(bool stayed)
+{
+	kapi_gate_go_out(stayed, &kapi_gate_inside);
+}
+
+bool kapi_gate_lock(struct kapi_gate *gate)
+{
+	return kapi_gate_shut(gate, &kapi_gate_inside);
+}
+
+bool kapi_gate_enter_deeper(struct kapi_gate *gate)
+{
+	return kapi_gate_go_in(gate, &kapi_gate_deeper);
+}
+
+void kapi_gate_exit_deeper(bool stayed)
+{
+	kapi_gate_go_out(stayed, &kapi_gate_deeper);
+}
+
+/* Who enters later sees what the caller has written before. */
+void kapi_gate_wait_deeper(struct kapi_gate *gate)
+{
+	kapi_gate_unlock(gate, kapi_gate_shut(gate, &kapi_gate_deeper));
 }
 
 /* Tables: looked up with interrupts off, changed in process context. */
@@ -356,6 +395,148 @@ size_t kapi_direct_map_room(unsigned long addr)
 	return virt_addr_valid(addr) ? PAGE_SIZE - offset_in_page(addr) : 0;
 }
 
+#ifdef CONFIG_INFINIBAND_ON_DEMAND_PAGING
+/*
+ * Memory on demand. What the owner knows of pages, and how they come and go, is
+ * under umem_mutex. The core's list of pages is its own.
+ */
+static bool kapi_odp_invalidate(struct mmu_interval_notifier *mni,
+				const struct mmu_notifier_range *range,
+				unsigned long seq)
+{
+	struct ib_umem_odp *odp = container_of(mni, struct ib_umem_odp, notifier);
+	struct kapi_odp *owner;
+	u64 start, end;
+
+	if (mmu_notifier_range_blockable(range))
+		mutex_lock(&odp->umem_mutex);
+	else if (!mutex_trylock(&odp->umem_mutex))
+		return false;
+	mmu_interval_set_seq(mni, seq);
+	owner = odp->private;
+	start = max_t(u64, range->start, ib_umem_start(odp));
+	end = min_t(u64, range->end, ib_umem_end(odp));
+	if (owner && start < end)
+		owner->clear(owner, (start - ib_umem_start(odp)) >> PAGE_SHIFT,
+			     (PAGE_ALIGN(end) - ib_umem_start(odp)) >> PAGE_SHIFT);
+	mutex_unlock(&odp->umem_mutex);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops kapi_odp_ops = {
+	.invalidate = kapi_odp_invalidate,
+};
+
+bool kapi_odp_possible(void)
+{
+	return true;
+}
+
+/* Pages have the kernel's size here, whatever their size is in the program. */
+struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
+				 size_t len, int access)
+{
+	return ib_umem_odp_get(dev, start, len, access & ~IB_ACCESS_HUGETLB,
+			       &kapi_odp_ops);
+}
+
+/* After it, clear() is called, and before release() the owner is NULL. */
+void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner)
+{
+	mutex_lock(&odp->umem_mutex);
+	odp->private = owner;
+	mutex_unlock(&odp->umem_mutex);
+}
+
+bool kapi_odp_is_of_current(const struct ib_umem_odp *odp)
+{
+	return odp->umem.owning_mm == current->mm;
+}
+
+/* If this is successful, umem_mutex is locked. */
+int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
+		 bool fault)
+{
+	u64 start = ib_umem_start(odp) + ((u64)page << PAGE_SHIFT);
+
+	return ib_umem_odp_map_dma_and_lock(odp, start, (u64)count << PAGE_SHIFT,
+					    write ? HMM_PFN_WRITE : 0, fault);
+}
+
+/* The kernel's address of a page; 0 if it is not there. */
+unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write)
+{
+	unsigned long pfn = odp->map.pfn_list[page];
+
+	if (!(pfn & HMM_PFN_VALID) || (write && !(pfn & HMM_PFN_WRITE)))
+		return 0;
+	return (unsigned long)page_address(hmm_pfn_to_page(pfn));
+}
+
+void kapi_odp_unlock(struct ib_umem_odp *odp)
+{
+	mutex_unlock(&odp->umem_mutex);
+}
+
+/* The program's page tables do not know of what the driver has written. */
+void kapi_odp_dirty(unsigned long addr)
+{
+	set_page_dirty(virt_to_head_page((void *)addr));
+}
+
+void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner)
+{
+	mutex_lock(&odp->umem_mutex);
+	owner->clear(owner, 0, ib_umem_odp_num_pages(odp));
+	odp->private = NULL;
+	mutex_unlock(&odp->umem_mutex);
+	ib_umem_odp_release(odp);
+}
+#else
+bool kapi_odp_possible(void)
+{
+	return false;
+}
+
+struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
+				 size_t len, int access)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner)
+{
+}
+
+bool kapi_odp_is_of_current(const struct ib_umem_odp *odp)
+{
+	return false;
+}
+
+int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
+		 bool fault)
+{
+	return -EOPNOTSUPP;
+}
+
+unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write)
+{
+	return 0;
+}
+
+void kapi_odp_unlock(struct ib_umem_odp *odp)
+{
+}
+
+void kapi_odp_dirty(unsigned long addr)
+{
+}
+
+void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner)
+{
+}
+#endif
+
 bool kapi_may_sleep(void)
 {
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && preemptible() &&
@@ -367,8 +548,8 @@ void kapi_release_work_init(struct work_struct *work, work_func_t func)
 	INIT_WORK(work, func);
 }
 
-void kapi_release_work_queue(struct workqueue_struct *queue,
+bool kapi_release_work_queue(struct workqueue_struct *queue,
 			     struct work_struct *work)
 {
-	queue_work(queue, work);
+	return queue_work(queue, work);
 }

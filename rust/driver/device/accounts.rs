@@ -6,6 +6,7 @@
 use crate::{
     driver::{
         stats::{
+            Counter,
             Stats,
             Values,
             NAMES, //
@@ -15,7 +16,10 @@ use crate::{
     },
     kapi::sync::AccessOnce, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 /// A counter of the core: the counts of queue pairs that are no longer bound to it.
 struct Account {
@@ -63,7 +67,11 @@ impl Device {
         let mut accounts = self.accounts.lock();
         sums.fill(0);
         match of {
-            None => self.stats.add_to(sums),
+            None => {
+                let taken = self.pages_taken.xchg(0, Relaxed);
+                self.stats.add(Counter::PageInvalidations, taken);
+                self.stats.add_to(sums);
+            }
             Some(id) => {
                 if let Some(account) = accounts.get(id) {
                     sums.copy_from_slice(&account.values);

@@ -42,6 +42,7 @@ use crate::{
         rdma::{
             eui48_to_guid,
             num_possible_cpus,
+            odp,
             port_active,
             port_cap,
             DeviceAttr,
@@ -105,6 +106,8 @@ pub(crate) struct Device {
     pub(crate) qps: Arc<ObjTable<QpObj>>,
     /// Counters, except those of queue pairs.
     pub(crate) stats: Stats,
+    /// Pages of memory on demand that the kernel has taken away and that are not counted yet.
+    pub(crate) pages_taken: Arc<Atomic<u64>>,
     /// Counters of the core.
     #[pin]
     pub(crate) accounts: Mutex<Accounts>,
@@ -159,6 +162,7 @@ impl Device {
         let qps = Arc::pin_init(ObjTable::new(), GFP_KERNEL)?;
         let part_id = NEXT_PART_ID.fetch_add(1, Relaxed);
         let debugfs = shared.debugfs.clone();
+        let pages_taken = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let dev = Arc::pin_init(
             try_pin_init!(Self {
                 netdev: ndev.clone(),
@@ -166,6 +170,7 @@ impl Device {
                 tpt,
                 qps,
                 stats: Stats::new(),
+                pages_taken,
                 accounts <- ranked_mutex!(Rank::Accounts, Accounts::new()),
                 counts: Counts::new(),
                 params <- ranked_spinlock!(Rank::Params, params),
@@ -321,6 +326,7 @@ impl Driver for Siw {
             mem_window: true,
             mem_window_2b: true,
             allow_user_unreg: true,
+            on_demand: odp::is_possible(),
             max_qp: limits::QP,
             max_qp_wr: limits::QP_WR,
             max_send_sge: limits::SGE,

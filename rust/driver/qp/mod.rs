@@ -7,6 +7,7 @@ pub(crate) mod end;
 mod fifo;
 mod irrq;
 mod orq;
+mod pager;
 pub(crate) mod rq;
 mod rx;
 pub(crate) mod send_wr;

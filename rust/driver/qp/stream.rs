@@ -18,6 +18,7 @@ use super::{
         Request, //
     },
     orq::Orq,
+    pager::Pager,
     rx::RxCtx,
     state::Phase,
     tx::{
@@ -135,6 +136,9 @@ pub(crate) struct Stream {
     pub(super) unreachable: Atomic<bool>,
     /// `LAST_WQE_REACHED` has been raised.
     pub(super) last_wqe: Atomic<bool>,
+    /// Bring the pages that transmission and reception wait for.
+    pub(super) tx_pager: Arc<Pager>,
+    pub(super) rx_pager: Arc<Pager>,
     /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
     pub(super) reaper: Arc<Reaper>,
@@ -168,6 +172,8 @@ impl Stream {
             flushes: Atomic::new(0),
             unreachable: Atomic::new(false),
             last_wqe: Atomic::new(false),
+            tx_pager: Pager::new()?,
+            rx_pager: Pager::new()?,
             mover,
             reaper: Reaper::new()?,
         })

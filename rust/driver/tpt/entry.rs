@@ -11,8 +11,7 @@ use crate::kapi::{
     rdma::{
         Backing,
         InUse,
-        RcuArc,
-        Umem, //
+        RcuArc, //
     },
     sync::AccessOnce, //
 };
@@ -32,12 +31,9 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
     }, //
 };
 
@@ -242,11 +238,9 @@ impl Entry {
     }
 
     /// The memory of a program's region. Process context.
-    pub(super) fn umem(&self) -> Option<Arc<Umem>> {
-        self.gate.update(|state, _| match &state.backing {
-            Some(Backing::User(umem)) => Some(umem.clone()),
-            _ => None,
-        })
+    pub(super) fn user_memory(&self) -> Option<Backing> {
+        self.gate
+            .update(|state, _| state.backing.as_ref().and_then(Backing::share_user))
     }
 
     /// The STag of the region that a window is bound to. Any context.

@@ -17,20 +17,21 @@ use crate::kapi::{
     },
     rdma::{
         Backing,
+        OdpUmem,
         RcuArc, //
     }, //
 };
 use iwarp::{
     error::AccessError,
     mem::{
-        access::{
-            Access,
-            Kind, //
-        },
+        access::Access,
         atomic::AtomicOp, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A cache of the entry used last, to avoid lookups in the table.
 ///
@@ -55,6 +56,61 @@ impl LastEntry {
     /// Remembers an entry.
     pub(super) fn set(&mut self, index: u32, entry: RcuArc<Entry>) {
         self.0 = Some((index, entry));
+    }
+}
+
+/// Bytes that are brought with one fault, if all of them are about to be used.
+const AHEAD: u64 = 256 * 1024;
+
+/// Bytes of a prefetch between two looks for a signal.
+const PREFETCH: u64 = 2 * 1024 * 1024;
+
+/// A part of a region on demand that is not there, and for which an access waits.
+pub(crate) struct Missing {
+    umem: Arc<OdpUmem>,
+    offset: u64,
+    len: u64,
+    write: bool,
+    ahead: u64,
+}
+
+impl Missing {
+    /// Brings the pages. Returns how many were not there. An access that still finds something
+    /// missing asks again. May sleep for any time.
+    pub(crate) fn bring(&self) -> Result<u64> {
+        let new = match self.umem.fault(self.offset, self.len, self.write) {
+            Err(EBUSY) => return Ok(0),
+            needed => needed?,
+        };
+        // The program need not have mapped what is behind.
+        let ahead = self.umem.fault(self.offset, self.ahead, self.write);
+        Ok(new.saturating_add(ahead.unwrap_or(0)))
+    }
+
+    /// Brings the pages that a program says it will use, or with `fault` unset looks which are
+    /// there. Returns how many were not there. May sleep for any time, until a signal.
+    pub(crate) fn prefetch(&self, fault: bool) -> Result<u64> {
+        let (mut done, mut new) = (0u64, 0u64);
+        while done < self.len {
+            if current!().signal_pending() {
+                return Err(EINTR);
+            }
+            let offset = self.offset.saturating_add(done);
+            let len = self.len.saturating_sub(done).min(PREFETCH);
+            let found = match fault {
+                true => self.umem.fault(offset, len, self.write),
+                false => self.umem.look(offset, len, self.write),
+            };
+            new = new.saturating_add(found?);
+            done = done.saturating_add(len);
+        }
+        Ok(new)
+    }
+
+    /// Whether both are for the same access.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.umem, &other.umem)
+            && (self.offset, self.write) == (other.offset, other.write)
     }
 }
 
@@ -170,11 +226,38 @@ impl MemRef {
         Ok(original)
     }
 
-    /// Whether [`Self::share`] is possible.
+    /// Whether [`Self::share`] is possible: only of pinned memory of a program.
     pub(crate) fn can_share(&self) -> bool {
-        self.entry
-            .as_ref()
-            .is_some_and(|entry| matches!(entry.kind, Kind::Mr) || entry.kind.is_window())
+        let inside = self.entry.as_ref().and_then(|entry| entry.gate.enter());
+        inside.is_some_and(|inside| matches!(inside.backing, Some(Backing::User(_))))
+    }
+
+    /// What an access of `len` bytes at `to` waits for, if it finds the memory not there:
+    /// `write` says whether it writes. `ahead` bytes may be needed next, behind `to`. Any context
+    /// except hard interrupts.
+    #[cold]
+    pub(crate) fn missing(&self, to: u64, len: usize, write: bool, ahead: u64) -> Option<Missing> {
+        let offset = self.offset_of(to, len as u64)?;
+        let inside = self.entry.as_ref()?.gate.enter()?;
+        if inside.epoch != self.epoch {
+            return None;
+        }
+        let Some(Backing::Odp(umem)) = &inside.backing else {
+            return None;
+        };
+        let end = self.offset.saturating_add(self.len);
+        Some(Missing {
+            umem: umem.clone(),
+            offset,
+            len: len as u64,
+            write,
+            ahead: ahead.min(AHEAD).min(end.saturating_sub(offset)),
+        })
+    }
+
+    /// As [`Self::missing`], for [`Self::write_all`] of `len` bytes.
+    pub(crate) fn all_missing(&self, len: usize) -> Option<Missing> {
+        self.missing(self.to, len, true, 0)
     }
 
     /// Appends the region at `to` to `buf` by reference, and adds it to `crc`: one chunk, at most

@@ -7,6 +7,7 @@ use super::{
         Entry,
         State, //
     },
+    mem_ref::LastEntry,
     Slot, //
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
             self,
             Count, //
         },
+        stats::Counter,
         Siw, //
     },
     kapi::{
@@ -27,6 +29,7 @@ use crate::{
             },
             Backing,
             DmaGrant,
+            OdpUmem,
             PageList,
             RcuArc,
             Udata,
@@ -35,14 +38,21 @@ use crate::{
     },
     uapi::abi, //
 };
-use iwarp::mem::{
-    access::{
-        Kind,
-        PdId,
-        Region,
-        Rights, //
-    },
-    stag::Stag, //
+use iwarp::{
+    error::AccessError,
+    mem::{
+        access::{
+            Access,
+            Accessor,
+            Consumer,
+            Kind,
+            Need,
+            PdId,
+            Region,
+            Rights, //
+        },
+        stag::Stag, //
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -131,6 +141,18 @@ fn base(rights: Rights, iova: u64, len: u64) -> Result<u64> {
     Ok(base)
 }
 
+/// Memory of the current process, pinned or on demand as `access` says. Process context.
+fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backing> {
+    Ok(if access & flags::ON_DEMAND != 0 {
+        let taken = pd.dev().pages_taken.clone();
+        let umem = OdpUmem::get(pd.device(), start, len, access, taken)?;
+        Backing::Odp(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
+    } else {
+        let umem = Umem::get(pd.device(), start, len, access)?;
+        Backing::User(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
+    })
+}
+
 /// Unbinds the windows of a region as it was before its owner has changed it or given it up.
 fn unbind_from(mr: &rdma::Mr<Siw>, before: &Region) {
     if before.rights.contains(Rights::MW_BIND) {
@@ -142,13 +164,13 @@ fn unbind_from(mr: &rdma::Mr<Siw>, before: &Region) {
 
 #[vtable]
 impl mr::Operations<Siw> for Mr {
-    /// Pins user memory.
+    /// Pins user memory, or has it come on demand.
     fn reg_user(
         pd: &rdma::Pd<Siw>,
         req: &mr::UserReq,
         udata: Option<&mut Udata<'_>>,
     ) -> Result<mr::Made<Self>> {
-        let rights = rights(req.access)?;
+        let rights = rights(req.access & !flags::ON_DEMAND)?;
         let base = base(rights, req.iova, req.len)?;
         let mut udata = udata;
         // A library may choose the key. libsiw leaves it zero; then the driver chooses, so that an
@@ -162,14 +184,13 @@ impl mr::Operations<Siw> for Mr {
             .filter(|key| *key != 0),
             None => None,
         };
-        let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
-        let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
+        let memory = memory(pd, req.start, req.len, req.access)?;
         let len = req.len;
         let mr = add(pd, key, |stag, pd| {
             Entry::new(
                 Kind::Mr,
                 false,
-                State::new(stag, pd, rights, base, len, Backing::User(umem)),
+                State::new(stag, pd, rights, base, len, memory),
                 None,
             )
         })?;
@@ -245,8 +266,16 @@ impl mr::Operations<Siw> for Mr {
         if before.windows != 0 {
             return Err(EBUSY);
         }
-        let rights = change.access.map_or(Ok(before.rights), rights)?;
-        let old = mr.entry().umem().ok_or(EINVAL)?;
+        let asked = change.access.map(|access| access & !flags::ON_DEMAND);
+        let rights = asked.map_or(Ok(before.rights), rights)?;
+        let old = mr.entry().user_memory().ok_or(EINVAL)?;
+        let was_on_demand = matches!(old, Backing::Odp(_));
+        let on_demand = change
+            .access
+            .map_or(was_on_demand, |access| access & flags::ON_DEMAND != 0);
+        if change.memory.is_none() && on_demand != was_on_demand {
+            return Err(errno::eopnotsupp());
+        }
         let (start, len, iova) = change
             .memory
             .unwrap_or((old.start(), before.len, mr.iova()));
@@ -256,17 +285,17 @@ impl mr::Operations<Siw> for Mr {
             None => before.base,
         };
         let may_write = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
-        let umem =
-            if change.memory.is_some() || (rights.intersects(may_write) && !old.is_writable()) {
-                // The address means other memory in another process.
-                if change.memory.is_none() && !old.is_of_current() {
-                    return Err(EINVAL);
-                }
-                let umem = Umem::get(mr.pd().device(), start, len, rights.0)?;
-                Arc::new(umem, GFP_KERNEL_ACCOUNT)?
-            } else {
-                old
-            };
+        let pins_anew = rights.intersects(may_write) && !old.is_writable();
+        let memory = if change.memory.is_some() || pins_anew {
+            // The address means other memory in another process.
+            if change.memory.is_none() && !old.is_of_current() {
+                return Err(EINVAL);
+            }
+            let how = if on_demand { flags::ON_DEMAND } else { 0 };
+            memory(mr.pd(), start, len, rights.0 | how)?
+        } else {
+            old
+        };
         // Other rights for the same memory need no new name; programs expect that.
         let stag = match (&change.memory, &change.pd) {
             (None, None) => before.stag,
@@ -280,11 +309,48 @@ impl mr::Operations<Siw> for Mr {
             if let Some(pd) = change.pd {
                 state.pd = pd.id;
             }
-            state.backing.replace(Backing::User(umem))
+            state.backing.replace(memory)
         });
         drop(old);
         unbind_from(mr, &before);
         Ok(stag.0)
+    }
+
+    /// Brings pages of regions on demand, before the return in any case. Nobody learns of a failure
+    /// but a program that waits.
+    fn advise(pd: &rdma::Pd<Siw>, advice: &rdma::Advice, parts: &[rdma::Sge]) -> Result {
+        let by = Accessor {
+            pd: pd.id,
+            qp: 0,
+            consumer: Consumer::User,
+            remote: Rights::NONE,
+        };
+        for part in parts.iter().filter(|part| part.len != 0) {
+            let access = Access {
+                stag: Stag(part.lkey),
+                to: part.addr,
+                len: part.len.into(),
+                need: match advice.write {
+                    true => Need::LocalWrite,
+                    false => Need::LocalRead,
+                },
+                touch: false,
+                by,
+            };
+            let memory = pd.dev().tpt.resolve(&access, &mut LastEntry::none());
+            let memory = memory.map_err(|error| match error {
+                AccessError::Rights => EPERM,
+                _ => EINVAL,
+            })?;
+            let (to, len) = (part.addr, part.len as usize);
+            let pages = memory.missing(to, len, advice.write, 0).ok_or(EINVAL)?;
+            match pages.prefetch(advice.fault) {
+                Ok(new) => pd.dev().stats.add(Counter::PageFaults, new),
+                Err(error) if advice.flush => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Revokes the rights, of windows that are bound to the region, too, and waits for users.
@@ -303,6 +369,9 @@ impl mr::Operations<Siw> for Mr {
         out.number(c"valid", region.valid.into())?;
         out.number(c"touched", region.touched.into())?;
         out.number(c"windows", region.windows.into())?;
+        let memory = mr.entry().user_memory();
+        let on_demand = matches!(memory, Some(Backing::Odp(_)));
+        out.number(c"odp", on_demand.into())?;
         out.hex(c"rights", region.rights.0.into())
     }
 }

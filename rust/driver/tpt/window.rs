@@ -28,8 +28,7 @@ use crate::{
             mw,
             Backing,
             RcuArc,
-            Udata,
-            Umem, //
+            Udata, //
         },
         sync::AccessOnce, //
     }, //
@@ -51,10 +50,7 @@ use iwarp::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    }, //
+    sync::atomic::Relaxed, //
 };
 
 /// The driver's part of a memory window.
@@ -104,7 +100,7 @@ impl Drop for Bound {
 
 /// The memory of a region that a bind may use; otherwise only what is to be said of the region. And
 /// how often the region had been changed.
-fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>, u32) {
+fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Backing>, u32) {
     let Some(inside) = region.gate.enter() else {
         // It may be valid again by now, but this bind has not seen its memory.
         let seen = Region {
@@ -117,20 +113,18 @@ fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Arc<Umem>>, u32) {
     let seen = region.snapshot(&inside, true);
     // A bind that is going to fail must not hold the memory, which may be of another program.
     let allowed = matches!(seen.kind, Kind::Mr) && check(Some(&seen), &bind.access()).is_ok();
-    let umem = match &inside.backing {
-        Some(Backing::User(umem)) if allowed => Some(umem.clone()),
-        _ => None,
-    };
-    (seen, umem, changes)
+    let memory = inside.backing.as_ref().filter(|_| allowed);
+    let memory = memory.and_then(Backing::share_user);
+    (seen, memory, changes)
 }
 
 impl Entry {
     /// Executes a bind. The window stays as it is if that fails.
     fn bind(&self, region: Option<&RcuArc<Self>>, bind: &Bind) -> Result<(), AccessError> {
-        let (seen, mut umem, changes) = match region {
+        let (seen, mut memory, changes) = match region {
             Some(region) => {
-                let (seen, umem, changes) = usable(region, bind);
-                (Some(seen), umem, changes)
+                let (seen, memory, changes) = usable(region, bind);
+                (Some(seen), memory, changes)
             }
             None => (None, None, 0),
         };
@@ -148,7 +142,9 @@ impl Entry {
             state.stag = bind.stag;
             state.epoch = state.epoch.wrapping_add(1);
             self.touched.write_once(false);
-            if let (Binding::At(start), Some(umem), Some(region)) = (binding, umem.take(), region) {
+            if let (Binding::At(start), Some(memory), Some(region)) =
+                (binding, memory.take(), region)
+            {
                 region.windows.fetch_add(1, Relaxed);
                 state.rights = bind.rights;
                 state.base = match bind.rights.contains(Rights::ZERO_BASED) {
@@ -157,7 +153,7 @@ impl Entry {
                 };
                 state.len = bind.len;
                 state.start = start;
-                state.backing = Some(Backing::User(umem));
+                state.backing = Some(memory);
                 state.bound = Some(Bound {
                     region: region.clone(),
                     stag: bind.region,

@@ -29,8 +29,9 @@ use crate::kapi::bindings::{
 ///
 /// All methods may be called from softirq and with interrupts off, but not from a hard interrupt.
 /// Nor may they be called under a lock that hard interrupts take: an interrupt would wait for a CPU
-/// that waits for the interrupted one. Gates do not nest, neither in a user nor in a change. Users
-/// and changes may neither sleep nor take a lock that sleeps with `PREEMPT_RT`.
+/// that waits for the interrupted one. Gates do not nest, neither in a user nor in a change, but
+/// for that of memory on demand, which comes inside. Users and changes may neither sleep nor take a
+/// lock that sleeps with `PREEMPT_RT`.
 ///
 /// # Examples
 ///

@@ -18,6 +18,10 @@ use kernel::{
 
 use super::{
     mr::MrBase,
+    odp::{
+        Inside,
+        OdpUmem, //
+    },
     page_layout::PageLayout,
     umem::Umem, //
 };
@@ -210,10 +214,29 @@ unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
     }
 }
 
+/// Pages during an access.
+enum Pages<'a> {
+    Fixed(&'a Backing),
+    Odp(Inside<'a>),
+}
+
+impl Pages<'_> {
+    /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
+    #[inline]
+    fn locate(&self, offset: u64, write: bool) -> Result<(NonNull<u8>, usize)> {
+        match self {
+            Self::Fixed(backing) => backing.locate(offset).ok_or(EFAULT),
+            Self::Odp(inside) => inside.locate(offset, write),
+        }
+    }
+}
+
 /// The memory behind a region.
 pub(crate) enum Backing {
     /// Shared by a region and the windows that are bound to it.
     User(Arc<Umem>),
+    /// The same, for memory whose pages come on demand.
+    Odp(Arc<OdpUmem>),
     Pages(PageList),
     /// Offsets are addresses of the kernel.
     Dma(DmaGrant),
@@ -224,14 +247,63 @@ impl Backing {
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::User(umem) => umem.len(),
+            Self::Odp(umem) => umem.len(),
             Self::Pages(list) => list.len(),
             Self::Dma(_) => u64::MAX,
+        }
+    }
+
+    /// The memory, if it is a program's, for another user of it.
+    pub(crate) fn share_user(&self) -> Option<Self> {
+        match self {
+            Self::User(umem) => Some(Self::User(umem.clone())),
+            Self::Odp(umem) => Some(Self::Odp(umem.clone())),
+            Self::Pages(_) | Self::Dma(_) => None,
+        }
+    }
+
+    /// The address of the first byte in the program; 0 for other memory.
+    pub(crate) fn start(&self) -> u64 {
+        match self {
+            Self::User(umem) => umem.start(),
+            Self::Odp(umem) => umem.start(),
+            Self::Pages(_) | Self::Dma(_) => 0,
+        }
+    }
+
+    /// Whether it is memory of the current process. Process context.
+    pub(crate) fn is_of_current(&self) -> bool {
+        match self {
+            Self::User(umem) => umem.is_of_current(),
+            Self::Odp(umem) => umem.is_of_current(),
+            Self::Pages(_) | Self::Dma(_) => false,
+        }
+    }
+
+    /// Whether it can be written to, as far as that is known before a page is there.
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            Self::User(umem) => umem.is_writable(),
+            _ => true,
+        }
+    }
+
+    /// Keeps pages where they are during an access.
+    #[inline]
+    fn enter(&self) -> Pages<'_> {
+        match self {
+            Self::Odp(umem) => match umem.enter() {
+                Some(inside) => Pages::Odp(inside),
+                None => Pages::Fixed(self),
+            },
+            _ => Pages::Fixed(self),
         }
     }
 
     fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         match self {
             Self::User(umem) => umem.locate(offset),
+            Self::Odp(_) => None,
             Self::Pages(list) => list.locate(offset),
             Self::Dma(_) => {
                 let addr = usize::try_from(offset).ok()?;
@@ -243,20 +315,23 @@ impl Backing {
     }
 
     /// Calls `f` for each contiguous part with its address, its length and how many bytes came
-    /// before it.
+    /// before it. `EAGAIN`: a page is not there, or not to be written to; parts before it may have
+    /// been done.
     fn for_each(
         &self,
         offset: u64,
         len: usize,
+        write: bool,
         mut f: impl FnMut(NonNull<u8>, usize, usize) -> Result,
     ) -> Result {
         let end = offset.checked_add(len as u64).ok_or(EFAULT)?;
         if end > self.size() {
             return Err(EFAULT);
         }
+        let pages = self.enter();
         let mut done = 0;
         while done < len {
-            let (ptr, room) = self.locate(offset + done as u64).ok_or(EFAULT)?;
+            let (ptr, room) = pages.locate(offset + done as u64, write)?;
             let part = room.min(len - done);
             f(ptr, part, done)?;
             done += part;
@@ -268,12 +343,12 @@ impl Backing {
     pub(crate) fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
         let len = dst.len();
         let dst = dst.as_mut_ptr();
-        self.for_each(offset, len, |src, part, done| {
+        self.for_each(offset, len, false, |src, part, done| {
             // SAFETY: `done + part` is at most `len`.
             let dst = unsafe { dst.add(done) };
-            // SAFETY: `part` bytes from `src` on are pinned or the consumer's, and mapped. They
-            // may change meanwhile; then what is copied is the consumer's fault, as on the wire.
-            // `dst` is borrowed from the driver's own memory, which is in no region.
+            // SAFETY: `part` bytes from `src` on are pinned, kept or the consumer's, and mapped.
+            // They may change meanwhile; then what is copied is the consumer's fault, as on the
+            // wire. `dst` is borrowed from the driver's own memory, which is in no region.
             unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), dst, part) };
             Ok(())
         })
@@ -283,7 +358,7 @@ impl Backing {
     pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result {
         let len = src.len();
         let src = src.as_ptr();
-        self.for_each(offset, len, |dst, part, done| {
+        self.for_each(offset, len, true, |dst, part, done| {
             // SAFETY: `done + part` is at most `len`.
             let src = unsafe { src.add(done) };
             // SAFETY: As in `read`, with the roles exchanged.
@@ -294,13 +369,13 @@ impl Backing {
 
     /// The 64 bits at `offset`, for atomic access: of this driver and of programs. `None` if they
     /// are not aligned in memory. Not from a hard interrupt.
-    fn word(&self, offset: u64) -> Result<Option<&Atomic<u64>>> {
+    fn word<'a>(&self, pages: &'a Pages<'_>, offset: u64) -> Result<Option<&'a Atomic<u64>>> {
         let len = size_of::<u64>();
         let end = offset.checked_add(len as u64).ok_or(EFAULT)?;
         if end > self.size() {
             return Err(EFAULT);
         }
-        let (ptr, room) = self.locate(offset).ok_or(EFAULT)?;
+        let (ptr, room) = pages.locate(offset, true)?;
         let ptr = ptr.cast::<u64>();
         if !ptr.is_aligned() {
             return Ok(None);
@@ -308,8 +383,8 @@ impl Backing {
         if room < len {
             return Err(EFAULT);
         }
-        // SAFETY: Eight aligned bytes that are pinned or the consumer's, and mapped, as long as
-        // this memory is. Accesses at the same time are those of a program, which answers for
+        // SAFETY: Eight aligned bytes that are pinned, kept or the consumer's, and mapped, as long
+        // as `pages` are. Accesses at the same time are those of a program, which answers for
         // them, and copies of the driver, which consumers must not mix with atomic operations (RFC
         // 7306 5).
         Ok(Some(unsafe { Atomic::from_ptr(ptr.as_ptr()) }))
@@ -317,14 +392,18 @@ impl Backing {
 
     /// Whether 64 bits can be accessed atomically at `offset`.
     pub(crate) fn is_word(&self, offset: u64) -> Result<bool> {
-        Ok(self.word(offset)?.is_some())
+        match self {
+            Self::Odp(umem) => umem.is_word(offset).ok_or(EFAULT),
+            _ => Ok(self.word(&Pages::Fixed(self), offset)?.is_some()),
+        }
     }
 
     /// Replaces the 64 bits at `offset` by what `f` makes of them, and returns what they were.
     /// Atomic with respect to other atomic accesses, also of programs. Fails with `EINVAL` if the
     /// bits are not aligned. Not from a hard interrupt.
     pub(crate) fn fetch_update(&self, offset: u64, f: impl Fn(u64) -> u64) -> Result<u64> {
-        let word = self.word(offset)?.ok_or(EINVAL)?;
+        let pages = self.enter();
+        let word = self.word(&pages, offset)?.ok_or(EINVAL)?;
         let mut old = word.read_once();
         loop {
             // A program that writes to it all the time can make this fail, but not for long: the
@@ -350,7 +429,7 @@ impl Backing {
         let Self::User(_) = self else {
             return Err(EINVAL);
         };
-        self.for_each(offset, len, |src, part, _| {
+        self.for_each(offset, len, false, |src, part, _| {
             if let Some(crc) = &mut crc {
                 // SAFETY: `part` bytes from `src` on are pinned and mapped.
                 unsafe { crc.update_at(src, part) };
@@ -378,8 +457,8 @@ impl Backing {
             .checked_add(len)
             .filter(|end| *end <= skb.len())
             .ok_or(EINVAL)?;
-        self.for_each(offset, len, |dst, part, done| {
-            // SAFETY: `part` bytes from `dst` on are pinned or the consumer's, and mapped.
+        self.for_each(offset, len, true, |dst, part, done| {
+            // SAFETY: `part` bytes from `dst` on are pinned, kept or the consumer's, and mapped.
             unsafe { skb.copy_to_ptr(skb_off + done, dst.as_ptr(), part) }
         })
     }

@@ -25,6 +25,7 @@ mod mmap;
 pub(crate) mod mr;
 pub(crate) mod mw;
 mod object;
+pub(crate) mod odp;
 mod ops;
 mod page_layout;
 pub(crate) mod pd;
@@ -55,6 +56,7 @@ pub(crate) use self::{
     mr::Mr,
     mw::Mw,
     object::ObjId,
+    odp::{Advice, OdpUmem},
     pd::Pd,
     qp::Qp,
     registration::DriverRegistration,

@@ -25,6 +25,7 @@ use super::{
         PageList,
         SgList, //
     },
+    odp::Advice,
     ops::{
         count,
         missing,
@@ -32,7 +33,8 @@ use super::{
         Int, //
     },
     pd::Pd,
-    udata::Udata, //
+    udata::Udata,
+    wr::Sge, //
 };
 use crate::kapi::{
     bindings::{
@@ -111,6 +113,11 @@ pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
         missing()
     }
 
+    /// A program says what it will do with memory of its regions. May sleep.
+    fn advise(pd: &Pd<D>, advice: &Advice, parts: &[Sge]) -> Result {
+        missing()
+    }
+
     /// The region is being deregistered. After success the payload is dropped; after an error the
     /// region stays. May sleep.
     fn dereg(mr: &Mr<D>) -> Result {
@@ -142,6 +149,8 @@ pub(crate) mod access {
     pub(crate) const MW_BIND: u32 = b::ib_access_flags_IB_ACCESS_MW_BIND;
     /// Offsets, not addresses, name the bytes.
     pub(crate) const ZERO_BASED: u32 = b::ib_access_flags_IB_ZERO_BASED;
+    /// Its pages come when they are used. Not a right.
+    pub(crate) const ON_DEMAND: u32 = b::ib_access_flags_IB_ACCESS_ON_DEMAND;
     /// Rights a provider may ignore.
     pub(crate) const OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 }

@@ -48,6 +48,7 @@ use super::{
         self,
         Operations as _, //
     },
+    odp,
     pd::{
         self,
         Operations as _, //
@@ -114,6 +115,7 @@ impl<D: Driver> Table<D> {
         driver_id: D::DRIVER_ID,
         uverbs_abi_ver: D::ABI_VERSION,
 
+        advise_mr: op!(<D::Mr>::HAS_ADVISE, odp::advise_mr::<D>),
         alloc_hw_port_stats: op!(!D::COUNTERS.is_empty(), device::alloc_hw_port_stats::<D>),
         alloc_mr: op!(<D::Mr>::HAS_ALLOC, mr::alloc_mr::<D>),
         alloc_mw: op!(<D::Mw>::HAS_ALLOC, mw::alloc_mw::<D>),

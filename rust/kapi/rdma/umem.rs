@@ -45,7 +45,8 @@ use crate::kapi::bindings::{
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 
-/// Runs deferred releases. There is one in the module. The drop waits for them.
+/// Runs deferred releases, and brings pages on demand. There is one in the module. The drop waits
+/// for all of them.
 ///
 /// # Invariants
 ///
@@ -81,7 +82,7 @@ impl Drop for ReleaseQueue {
     }
 }
 
-/// Runs the releases that are deferred now. May sleep.
+/// Waits for the releases that are deferred now, and for the pages that are under way. May sleep.
 ///
 /// Unpinning looks at the device, so this comes before a device is freed.
 pub(super) fn flush_releases() {
@@ -229,16 +230,37 @@ impl Drop for Umem {
             return;
         };
         let work = KBox::into_raw(inner).cast::<work_struct>();
-        let queue = QUEUE.load(Acquire);
-        // SAFETY: No requirements.
-        if unsafe { bindings::kapi_may_sleep() } || queue.is_null() {
-            // SAFETY: The work item is in an `Inner` that is ours.
-            unsafe { release(work) };
-        } else {
-            // SAFETY: Both are valid; the work item is not queued yet, and belongs to it now.
-            unsafe { bindings::kapi_release_work_queue(queue, work) };
-        }
+        // SAFETY: The work item is in an `Inner` that is ours.
+        unsafe { run_or_queue(work, release) };
     }
+}
+
+/// Calls `release` here if this context may sleep, or else from the queue.
+///
+/// # Safety
+///
+/// `release` may be called with `work`, which was initialised with it.
+pub(super) unsafe fn run_or_queue(
+    work: *mut work_struct,
+    release: unsafe extern "C" fn(*mut work_struct),
+) {
+    // SAFETY: No requirements.
+    if unsafe { bindings::kapi_may_sleep() } || QUEUE.load(Acquire).is_null() {
+        // SAFETY: By the requirements of this function.
+        unsafe { release(work) };
+    } else {
+        queue(work);
+    }
+}
+
+/// Queues a valid work item. `false` if it is in a queue already, or if the module ends.
+pub(super) fn queue(work: *mut work_struct) -> bool {
+    let queue = QUEUE.load(Acquire);
+    if queue.is_null() {
+        return false;
+    }
+    // SAFETY: The queue is valid until all devices are gone, and callers have one.
+    unsafe { bindings::kapi_release_work_queue(queue, work) }
 }
 
 /// Unpins the memory.

@@ -74,7 +74,7 @@ const _: () = assert!(
 /// # Safety
 ///
 /// `list` points to `num` elements that do not change during `'a`.
-unsafe fn sges<'a>(list: *const ib_sge, num: i32) -> &'a [Sge] {
+pub(super) unsafe fn sges<'a>(list: *const ib_sge, num: i32) -> &'a [Sge] {
     match usize::try_from(num) {
         // SAFETY: By the requirements of this function; the layouts are the same, see [`Sge`].
         Ok(num) if num > 0 && !list.is_null() => unsafe {

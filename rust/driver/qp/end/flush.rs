@@ -144,6 +144,8 @@ impl QpObj {
         self.stop_reaper();
         let left = (self.stream.tx.take(), self.stream.rx.take());
         drop(left);
+        self.stream.tx_pager.forget();
+        self.stream.rx_pager.forget();
         self.stream.clear_reads();
     }
 

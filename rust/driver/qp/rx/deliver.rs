@@ -16,6 +16,7 @@ use crate::driver::{
         }, //
     },
     stats::Counter,
+    tpt::mem_ref::MemRef,
     wc::{
         Completion,
         WcOp, //
@@ -287,6 +288,10 @@ impl RxCtx {
             Some(sink) => sink.write_all(&original.to_ne_bytes()),
             None => Err(AccessError::Bounds),
         };
+        let placed = match (&self.sink, placed) {
+            (Some(sink), Err(AccessError::Pending)) => self.await_sink(qp, sink),
+            (_, placed) => placed,
+        };
         let placed = placed.map_err(|error| error.during(AccessOp::Send));
         if placed.is_err_and(Error::is_pending) {
             return placed;
@@ -302,6 +307,15 @@ impl RxCtx {
         }
         qp.retire();
         placed
+    }
+
+    /// Has the page brought where the answer to an atomic operation goes.
+    #[cold]
+    fn await_sink(&self, qp: &QpObj, sink: &MemRef) -> Result<(), AccessError> {
+        if let Some(missing) = sink.all_missing(AtomicOp::LEN as usize) {
+            qp.stream.rx_pager.ask(qp, missing)?;
+        }
+        Err(AccessError::Pending)
     }
 
     #[inline(never)]

@@ -208,7 +208,7 @@ impl RxCtx {
         }
         if let (false, Need::Payload(want)) = (self.begins, self.machine.need()) {
             let n = skb.len().saturating_sub(pos).min(want as usize);
-            let placed = self.place(skb, pos, n);
+            let placed = self.place(qp, skb, pos, n);
             if self.unless_pending(placed)?.is_some() {
                 self.machine.advance(n as u32)?;
                 pos = pos.wrapping_add(n);
@@ -380,7 +380,6 @@ impl QpObj {
 
     /// Continues what waits for memory, after more of it has appeared. What still has to wait
     /// waits on. Any context.
-    #[expect(dead_code, reason = "no memory appears late yet")]
     pub(crate) fn unstall(&self) {
         self.wake_mover(Wake::Unblock);
         if self.stream.unstall_rx() {

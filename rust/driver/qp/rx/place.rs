@@ -214,7 +214,44 @@ impl RxCtx {
 
     /// Places the next bytes of the payload. After [`AccessError::Pending`] nothing has moved on,
     /// so that they can be placed again.
-    pub(super) fn place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {
+    #[inline]
+    pub(super) fn place(
+        &mut self,
+        qp: &QpObj,
+        skb: &Skb<'_>,
+        off: usize,
+        len: usize,
+    ) -> Result<()> {
+        match self.try_place(skb, off, len) {
+            Err(error) if error.is_pending() => Err(self.await_pages(qp, len, error)),
+            placed => placed,
+        }
+    }
+
+    /// Has the pages of the payload brought that could not be placed. Returns the error, which is
+    /// another one if they cannot be brought.
+    #[cold]
+    fn await_pages(&mut self, qp: &QpObj, len: usize, pending: Error) -> Error {
+        let left = u64::from(self.machine.payload_left());
+        let (missing, op) = match &self.target {
+            Target::Nowhere => (None, AccessOp::Recv),
+            Target::Recv => (self.buffers.missing(true, left), AccessOp::Recv),
+            Target::Sink { to } => {
+                let sink = self.sink.as_ref();
+                let all = u64::MAX;
+                let missing = sink.and_then(|sink| sink.missing(*to, len, true, all));
+                (missing, AccessOp::ReadResponse)
+            }
+            Target::Memory { mem, to } => (mem.missing(*to, len, true, left), AccessOp::Write),
+        };
+        let asked = missing.map(|missing| qp.stream.rx_pager.ask(qp, missing));
+        match asked {
+            Some(Err(denied)) => denied.during(op),
+            Some(Ok(())) | None => pending,
+        }
+    }
+
+    fn try_place(&mut self, skb: &Skb<'_>, off: usize, len: usize) -> Result<()> {
         let (placed, op) = match &mut self.target {
             Target::Nowhere => (Ok(()), AccessOp::Recv),
             Target::Recv => (self.buffers.scatter(skb, off, len), AccessOp::Recv),

@@ -15,7 +15,8 @@ use crate::{
     driver::tpt::{
         mem_ref::{
             LastEntry,
-            MemRef, //
+            MemRef,
+            Missing, //
         },
         Tpt, //
     },
@@ -71,6 +72,8 @@ pub(crate) struct Sgl {
     /// The cursor: index of the element, and offset in it in bytes.
     index: usize,
     offset: u32,
+    /// The access that was denied last: element, address and bytes.
+    denied: Option<(usize, u64, usize)>,
     last: LastEntry,
 }
 
@@ -81,6 +84,7 @@ impl Sgl {
             len: 0,
             index: 0,
             offset: 0,
+            denied: None,
             last: LastEntry::none(),
         }
     }
@@ -138,6 +142,14 @@ impl Sgl {
         self.offset = 0;
     }
 
+    /// What the last access found not there. `ahead` bytes may be needed next, from there on.
+    #[cold]
+    pub(crate) fn missing(&mut self, write: bool, ahead: u64) -> Option<Missing> {
+        let (index, addr, len) = self.denied.take()?;
+        let piece = self.pieces.get(index)?.as_ref()?;
+        piece.mem.missing(addr, len, write, ahead)
+    }
+
     /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range,
     /// bytes)` for each part on the way. After an error the cursor is where it was, so that an
     /// access can be made again.
@@ -171,7 +183,10 @@ impl Sgl {
             let n = want.min(left as usize);
             // The sum was checked when the element was resolved.
             let addr = piece.addr.wrapping_add(u64::from(self.offset));
-            f(&piece.mem, addr, done, n)?;
+            if let Err(error) = f(&piece.mem, addr, done, n) {
+                self.denied = Some((self.index, addr, n));
+                return Err(error);
+            }
             done = done.saturating_add(n);
             if n == left as usize {
                 self.index = self.index.saturating_add(1);

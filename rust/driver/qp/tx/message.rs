@@ -32,6 +32,7 @@ use crate::driver::{
         sgl::List, //
     },
     stats::Counter,
+    tpt::mem_ref::Missing,
     QpObj, //
 };
 use iwarp::{
@@ -173,13 +174,14 @@ impl TxCtx {
             }
             // Nothing of the FPDU is encoded, and the cursor of its payload is where it was.
             Encoded::Denied(AccessError::Pending) => {
-                self.stall(qp);
-                Step::Stalled
+                let left = current.msg.len().saturating_sub(current.msg.offset());
+                let missing = self.sges.missing(false, left.into());
+                match self.stall(qp, missing) {
+                    Ok(()) => Step::Stalled,
+                    Err(error) => self.deny(qp, error),
+                }
             }
-            Encoded::Denied(error) => {
-                self.broken = Some(self.denied(qp, error));
-                Step::Broken
-            }
+            Encoded::Denied(error) => self.deny(qp, error),
         }
     }
 
@@ -207,11 +209,28 @@ impl TxCtx {
     /// then calls [`QpObj::unstall`], whose exchange of the token either leaves a note for this
     /// owner, which looks again before it leaves, or finds that it has left and starts another
     /// turn. So no wake-up is lost (`iwarp::qp::owner`).
+    ///
+    /// Has `missing` brought. An error if that was tried, and failed.
     #[cold]
-    pub(super) fn stall(&mut self, qp: &QpObj) {
+    pub(super) fn stall(
+        &mut self,
+        qp: &QpObj,
+        missing: Option<Missing>,
+    ) -> Result<(), AccessError> {
         if !core::mem::replace(&mut self.stalled, true) {
             qp.stats.inc(Counter::TxStalls);
         }
+        match missing {
+            Some(missing) => qp.stream.tx_pager.ask(qp, missing),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the stream, because access to the payload of the current message is denied.
+    #[cold]
+    fn deny(&mut self, qp: &QpObj, error: AccessError) -> Step {
+        self.broken = Some(self.denied(qp, error));
+        Step::Broken
     }
 
     /// Access to the payload of the current message is denied: says how the stream ends.

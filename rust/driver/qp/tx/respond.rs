@@ -21,6 +21,7 @@ use iwarp::{
         AccessError,
         AccessOp, //
     },
+    mem::atomic::AtomicOp,
     tx::Message,
     wire::{
         rdmap::AtomicResponse,
@@ -61,12 +62,20 @@ impl TxCtx {
                 (message, read.len, source)
             }
             Asked::Atomic(atomic, target) => {
-                let original = match target.execute(atomic.to, atomic.op) {
+                let executed = match target.execute(atomic.to, atomic.op) {
+                    Err(AccessError::Pending) => {
+                        let len = AtomicOp::LEN as usize;
+                        let missing = target.missing(atomic.to, len, true, 0);
+                        let stalled = self.stall(qp, missing);
+                        Err(stalled.err().unwrap_or(AccessError::Pending))
+                    }
+                    executed => executed,
+                };
+                let original = match executed {
                     Ok(original) => original,
                     // It is not executed, and comes first when the memory is there.
                     Err(AccessError::Pending) => {
                         self.deferred = Some(request);
-                        self.stall(qp);
                         return Some(Next::Blocked);
                     }
                     Err(error) => {

@@ -195,8 +195,7 @@ impl TxCtx {
         match begun {
             Ok(next) => next,
             // Nothing of it is sent; it begins anew.
-            Err(error) if error.is_pending() => {
-                self.stall(qp);
+            Err(error) if error.is_pending() && self.stall(qp, None).is_ok() => {
                 self.waiting = Some(seq);
                 Next::Blocked
             }

@@ -360,6 +360,11 @@ impl RxMachine {
         }
     }
 
+    /// Payload bytes of the current segment that have not been placed.
+    pub const fn payload_left(&self) -> u16 {
+        self.payload_left
+    }
+
     /// Notes that `n` more payload bytes have been placed.
     #[inline]
     pub fn advance(&mut self, n: u32) -> Result<()> {

@@ -49,6 +49,9 @@ pub(crate) struct DeviceAttr {
     pub(crate) allow_user_unreg: bool,
     /// A key of all memory of the kernel, without a region.
     pub(crate) local_dma_lkey: bool,
+    /// Memory on demand: Sends, Receives, those of an SRQ included, Writes and Reads of reliable
+    /// connections.
+    pub(crate) on_demand: bool,
     /// Regions of [`Type::SgGaps`](crate::kapi::rdma::mr::Type::SgGaps).
     pub(crate) sg_gaps_reg: bool,
     /// Queue pairs.
@@ -121,10 +124,24 @@ impl DeviceAttr {
                 self.sg_gaps_reg,
                 bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG,
             ),
+            (
+                self.on_demand,
+                bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING,
+            ),
         ] {
             if on {
                 out.kernel_cap_flags |= u64::from(cap);
             }
+        }
+        if self.on_demand {
+            let caps = &mut out.odp_caps;
+            caps.general_caps = u64::from(bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT);
+            caps.per_transport_caps.rc_odp_caps =
+                bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND
+                    | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV
+                    | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE
+                    | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ
+                    | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV;
         }
         out.fw_ver = self.fw_ver;
         out.sys_image_guid = u64::from_ne_bytes(self.sys_image_guid);

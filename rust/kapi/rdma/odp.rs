@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User memory whose pages come on demand, and go when the kernel wants them back.
+//!
+//! C header: [`include/rdma/ib_umem_odp.h`](srctree/include/rdma/ib_umem_odp.h)
+//!
+//! A table has the kernel's addresses of the pages that are there. A page gets into it in process
+//! context, with the core's mutex of the memory locked and no notifier of the MM about to take the
+//! page away. Before the kernel takes it away, a notifier clears its entry and waits for those who
+//! may have read the entry. They are inside of a gate, which is entered inside of the region's. So
+//! nobody reads or writes a page that is no longer the program's.
+
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+
+use kernel::{
+    container_of,
+    error::from_err_ptr,
+    page::{
+        PAGE_SHIFT, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
+    workqueue::{
+        RawWorkItem,
+        WorkItem, //
+    },
+};
+
+use super::{
+    device::{
+        Device,
+        Driver, //
+    },
+    mr::Operations,
+    ops::{
+        to_errno,
+        Int, //
+    },
+    page_layout::PageLayout,
+    pd::Pd,
+    umem,
+    wr, //
+};
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_pd,
+        ib_sge,
+        ib_umem_odp,
+        kapi_gate,
+        kapi_odp,
+        uverbs_attr_bundle,
+        work_struct, //
+    },
+    errno,
+    sync::AccessOnce, //
+};
+
+/// Pages of a leaf of the table. A fault brings at most so many at once.
+const LEAF: usize = 512;
+
+/// Flags of an entry, whose other bits are the address of a page.
+///
+/// The page may be used.
+const PRESENT: usize = 1;
+/// It may be written to, too.
+const WRITABLE: usize = 2;
+
+/// Entries of the table, each 0 or the address of a page with flags. One that has only the address
+/// is being cleared.
+type Leaf = [Atomic<usize>; LEAF];
+
+/// Whether the kernel has memory on demand.
+pub(crate) fn is_possible() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::kapi_odp_possible() }
+}
+
+/// Queues an item that brings pages. It may run for any time, because a program may decide when a
+/// page of its memory comes. The end of a device waits for it. Any context.
+pub(crate) fn enqueue<W>(item: Arc<W>)
+where
+    W: WorkItem<0, Pointer = Arc<W>> + Send + Sync + 'static,
+    Arc<W>: RawWorkItem<0>,
+{
+    let queue = move |work| umem::queue(work);
+    // SAFETY: `umem::queue` returns false only for an item that is in a queue. The item is `Send`
+    // and static.
+    let _ = unsafe { item.__enqueue(queue) };
+}
+
+/// # Invariants
+///
+/// `odp` came from `kapi_odp_get`. The pointers in `leaves` are null or from a `KBox`, and stay.
+#[repr(C)]
+struct Inner {
+    /// At offset 0, for `release`.
+    work: Opaque<work_struct>,
+    owner: Opaque<kapi_odp>,
+    gate: Opaque<kapi_gate>,
+    odp: NonNull<ib_umem_odp>,
+    leaves: KVVec<Atomic<*mut Leaf>>,
+    layout: PageLayout,
+    start: u64,
+    len: u64,
+    /// Counts the pages that are taken away.
+    taken: Arc<Atomic<u64>>,
+}
+
+/// User memory on demand.
+///
+/// # Invariants
+///
+/// The box is there until it is dropped, and the core knows it as the owner of the memory.
+pub(crate) struct OdpUmem(Option<KBox<Inner>>);
+
+// SAFETY: What changes is atomic, or under the core's mutex.
+unsafe impl Send for OdpUmem {}
+
+// SAFETY: As above; a data race on the pages is one with the user, whose memory it is.
+unsafe impl Sync for OdpUmem {}
+
+impl OdpUmem {
+    /// Memory of the current process, `len` bytes from `start` on. No page is touched. `taken`
+    /// counts the pages that the kernel takes away. May sleep.
+    pub(crate) fn get<D: Driver>(
+        dev: &Device<D>,
+        start: u64,
+        len: u64,
+        access: u32,
+        taken: Arc<Atomic<u64>>,
+    ) -> Result<Self> {
+        start.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
+        let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
+        let pages = layout.pages(len).ok_or(EINVAL)?;
+        // The core has a word for each page, and no allocation is larger than this (`kvmalloc`).
+        if pages > i32::MAX as u64 / size_of::<usize>() as u64 {
+            return Err(ENOMEM);
+        }
+        let count = pages.div_ceil(LEAF as u64) as usize;
+        let mut leaves = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            leaves
+                .push_within_capacity(Atomic::new(null_mut()))
+                .map_err(|_| ENOMEM)?;
+        }
+        let slot = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: The device is registered, or on its way there.
+        let odp = from_err_ptr(unsafe {
+            bindings::kapi_odp_get(dev.as_raw(), start as usize, len as usize, access as i32)
+        })?;
+        // SAFETY: Not an error, and not null.
+        let odp = unsafe { NonNull::new_unchecked(odp) };
+        // INVARIANT: Made above; there are no leaves yet.
+        let inner = slot.write(Inner {
+            work: Opaque::uninit(),
+            owner: Opaque::new(kapi_odp { clear: Some(clear) }),
+            gate: Opaque::uninit(),
+            odp,
+            leaves,
+            layout,
+            start,
+            len,
+            taken,
+        });
+        // SAFETY: The place of the work item is valid, and stays.
+        unsafe { bindings::kapi_release_work_init(inner.work.get(), Some(release)) };
+        // SAFETY: The place of the gate is valid, and stays.
+        unsafe { bindings::kapi_gate_init(inner.gate.get()) };
+        // SAFETY: The memory is valid. The owner stays until `kapi_odp_release` has returned.
+        unsafe { bindings::kapi_odp_own(odp.as_ptr(), inner.owner.get()) };
+        // INVARIANT: Just said so to the core.
+        Ok(Self(Some(inner)))
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| inner.len)
+    }
+
+    /// The address of the first byte in the program.
+    pub(crate) fn start(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| inner.start)
+    }
+
+    /// Whether it is of the current process. Process context.
+    pub(crate) fn is_of_current(&self) -> bool {
+        self.0.as_ref().is_some_and(|inner| {
+            // SAFETY: Valid by the type invariants.
+            unsafe { bindings::kapi_odp_is_of_current(inner.odp.as_ptr()) }
+        })
+    }
+
+    /// Whether 64 bits at `offset` are aligned and in one page.
+    pub(super) fn is_word(&self, offset: u64) -> Option<bool> {
+        let place = self.0.as_ref()?.layout.locate(offset)?;
+        Some(place.within % size_of::<u64>() == 0)
+    }
+
+    /// Enters the gate: pages that [`Self::locate`] finds stay until the guard is dropped. For one
+    /// piece of work of bounded size; not from a hard interrupt.
+    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        let inner = self.0.as_ref()?;
+        // SAFETY: The gate is initialised, and stays.
+        let stayed = unsafe { bindings::kapi_gate_enter_deeper(inner.gate.get()) };
+        // INVARIANT: Just entered.
+        Some(Inside {
+            inner,
+            stayed,
+            _not_send: NotThreadSafe,
+        })
+    }
+
+    /// Brings the pages of `len` bytes from `offset` on, `write`: to be written to. Returns how
+    /// many of them were not there. May sleep for any time.
+    ///
+    /// `EBUSY` if the kernel kept taking the pages away. Another error means that the program has
+    /// no such memory there, or may not write to it.
+    pub(crate) fn fault(&self, offset: u64, len: u64, write: bool) -> Result<u64> {
+        self.map(offset, len, write, true)
+    }
+
+    /// As [`Self::fault`], for the pages that the program has mapped.
+    pub(crate) fn look(&self, offset: u64, len: u64, write: bool) -> Result<u64> {
+        self.map(offset, len, write, false)
+    }
+
+    fn map(&self, offset: u64, len: u64, write: bool, fault: bool) -> Result<u64> {
+        let inner = self.0.as_ref().ok_or(EFAULT)?;
+        let end = offset.checked_add(len).filter(|end| *end <= inner.len);
+        let last = end.and_then(|end| end.checked_sub(1)).ok_or(EFAULT)?;
+        let mut page = inner.layout.locate(offset).ok_or(EFAULT)?.page;
+        let last = inner.layout.locate(last).ok_or(EFAULT)?.page;
+        let mut new = 0;
+        while page <= last {
+            let count = (LEAF - page % LEAF).min(last - page + 1);
+            new += inner.map_leaf(page, count, write, fault)?;
+            page += count;
+        }
+        Ok(new)
+    }
+}
+
+impl Inner {
+    /// The leaf of a page, made if it is missing. May sleep.
+    fn leaf(&self, page: usize) -> Result<&Leaf> {
+        let slot = self.leaves.get(page / LEAF).ok_or(EFAULT)?;
+        let mut leaf = slot.load(Acquire);
+        if leaf.is_null() {
+            let flags = GFP_KERNEL_ACCOUNT | kernel::alloc::flags::__GFP_ZERO;
+            // SAFETY: All of it is zero, which is a valid leaf.
+            let new = KBox::into_raw(unsafe { KBox::<Leaf>::new_uninit(flags)?.assume_init() });
+            leaf = new;
+            // INVARIANT: From a box, and nobody takes it out.
+            if let Err(other) = slot.cmpxchg(null_mut(), new, Full) {
+                // SAFETY: Made above, and nobody else knows it.
+                drop(unsafe { KBox::from_raw(new) });
+                leaf = other;
+            }
+        }
+        // SAFETY: By the type invariants it is valid as long as `self`.
+        Ok(unsafe { &*leaf })
+    }
+
+    /// Brings `count` pages of a leaf, from `page` on.
+    fn map_leaf(&self, page: usize, count: usize, write: bool, fault: bool) -> Result<u64> {
+        // Made before the mutex is locked, which the kernel takes to free memory.
+        let leaf = self.leaf(page)?;
+        let odp = self.odp.as_ptr();
+        // SAFETY: Valid by the type invariants; the pages are inside, as the leaves are.
+        let found = unsafe { bindings::kapi_odp_map(odp, page, count, write, fault) };
+        let found = usize::try_from(found).map_err(|_| Error::from_errno(found))?;
+        let mut new = 0;
+        for at in page..page + found.min(count) {
+            // SAFETY: Mapped just now; the mutex is locked.
+            let addr = unsafe { bindings::kapi_odp_page(odp, at, write) };
+            let Some(entry) = leaf.get(at % LEAF) else {
+                continue;
+            };
+            if addr == 0 {
+                continue;
+            }
+            let old = entry.read_once();
+            let flags = match write {
+                true => PRESENT | WRITABLE,
+                false => PRESENT | old & WRITABLE,
+            };
+            new += u64::from(old & PRESENT == 0);
+            entry.store(addr | flags, Release);
+        }
+        // SAFETY: `kapi_odp_map` was successful.
+        unsafe { bindings::kapi_odp_unlock(odp) };
+        Ok(new)
+    }
+
+    /// Calls `f` for the entries of the pages from `first` to `end`.
+    fn for_each(&self, first: usize, end: usize, mut f: impl FnMut(&Atomic<usize>)) {
+        let mut page = first;
+        while page < end {
+            let until = (page / LEAF + 1).saturating_mul(LEAF).min(end);
+            let leaf = self
+                .leaves
+                .get(page / LEAF)
+                .map_or(null_mut(), |leaf| leaf.load(Acquire));
+            if !leaf.is_null() {
+                // SAFETY: By the type invariants it is valid as long as `self`.
+                let leaf = unsafe { &*leaf };
+                for at in page..until {
+                    if let Some(entry) = leaf.get(at % LEAF) {
+                        f(entry);
+                    }
+                }
+            }
+            page = until;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for leaf in &self.leaves {
+            let leaf = leaf.read_once();
+            if !leaf.is_null() {
+                // SAFETY: From a box by the type invariants, and nobody uses it any more.
+                drop(unsafe { KBox::from_raw(leaf) });
+            }
+        }
+    }
+}
+
+/// A user of memory on demand.
+///
+/// # Invariants
+///
+/// This CPU is inside of the gate of the memory, and stays on this piece of work until it leaves.
+pub(super) struct Inside<'a> {
+    inner: &'a Inner,
+    stayed: bool,
+    _not_send: NotThreadSafe,
+}
+
+impl Inside<'_> {
+    /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
+    /// `EAGAIN` if the page is not there, or not to be written to. Valid as long as this guard.
+    pub(super) fn locate(&self, offset: u64, write: bool) -> Result<(NonNull<u8>, usize)> {
+        let place = self.inner.layout.locate(offset).ok_or(EFAULT)?;
+        let leaf = self.inner.leaves.get(place.page / LEAF).ok_or(EFAULT)?;
+        let leaf = leaf.load(Acquire);
+        if leaf.is_null() {
+            return Err(EAGAIN);
+        }
+        // SAFETY: By the type invariants of the memory it is valid as long as that.
+        let leaf = unsafe { &*leaf };
+        let entry = leaf.get(place.page % LEAF).ok_or(EFAULT)?.load(Acquire);
+        let need = match write {
+            true => PRESENT | WRITABLE,
+            false => PRESENT,
+        };
+        if entry & need != need {
+            return Err(EAGAIN);
+        }
+        // The address of a page is aligned.
+        let addr = entry & !(PRESENT | WRITABLE) | place.within;
+        Ok((NonNull::new(addr as *mut u8).ok_or(EFAULT)?, place.room))
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // SAFETY: This CPU is inside of such a gate by the type invariants.
+        unsafe { bindings::kapi_gate_exit_deeper(self.stayed) };
+    }
+}
+
+/// Takes the pages from `first` to `end` away. Nobody uses them after the return.
+///
+/// # Safety
+///
+/// `owner` is in an [`Inner`] whose memory has its mutex locked.
+unsafe extern "C" fn clear(owner: *mut kapi_odp, first: usize, end: usize) {
+    // SAFETY: By the requirements of this function.
+    let inner = unsafe { container_of!(Opaque::cast_from(owner), Inner, owner) };
+    // SAFETY: By the requirements of this function; it is only read.
+    let inner = unsafe { &*inner };
+    let mut taken = 0u64;
+    inner.for_each(first, end, |entry| {
+        let old = entry.read_once();
+        if old & PRESENT != 0 {
+            entry.write_once(old & !PRESENT);
+            taken += 1;
+        }
+    });
+    if taken == 0 {
+        return;
+    }
+    // SAFETY: The gate is initialised, and stays.
+    unsafe { bindings::kapi_gate_wait_deeper(inner.gate.get()) };
+    inner.for_each(first, end, |entry| {
+        let old = entry.read_once();
+        if old & WRITABLE != 0 {
+            // SAFETY: The page is the program's until the notifier returns.
+            unsafe { bindings::kapi_odp_dirty(old & !WRITABLE) };
+        }
+        entry.write_once(0);
+    });
+    inner.taken.add(taken, Relaxed);
+}
+
+impl Drop for OdpUmem {
+    fn drop(&mut self) {
+        let Some(inner) = self.0.take() else {
+            return;
+        };
+        let work = KBox::into_raw(inner).cast::<work_struct>();
+        // SAFETY: The work item is in an `Inner` that is ours.
+        unsafe { umem::run_or_queue(work, release) };
+    }
+}
+
+/// Gives the memory back.
+///
+/// # Safety
+///
+/// `work` is in an [`Inner`] from [`KBox::into_raw`] that nobody else uses.
+unsafe extern "C" fn release(work: *mut work_struct) {
+    // SAFETY: By the requirements of this function; `work` is at offset 0.
+    let inner = unsafe { KBox::from_raw(work.cast::<Inner>()) };
+    // SAFETY: Valid by the type invariants, and the owner is the one that the core knows.
+    unsafe { bindings::kapi_odp_release(inner.odp.as_ptr(), inner.owner.get()) };
+}
+
+/// What a program will do with memory (`ibv_advise_mr(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Advice {
+    /// The pages are to be brought, not only found if they are there.
+    pub(crate) fault: bool,
+    /// They will be written to.
+    pub(crate) write: bool,
+    /// The program waits, and wants to know of failures.
+    pub(crate) flush: bool,
+}
+
+/// # Safety
+///
+/// As `ops` says. Only uverbs calls it.
+pub(super) unsafe extern "C" fn advise_mr<D: Driver>(
+    pd: *mut ib_pd,
+    advice: bindings::ib_uverbs_advise_mr_advice,
+    flags: u32,
+    parts: *mut ib_sge,
+    count: u32,
+    _attrs: *mut uverbs_attr_bundle,
+) -> Int {
+    let (fault, write) = match advice {
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH => (true, false),
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE => {
+            (true, true)
+        }
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+            (false, false)
+        }
+        _ => return errno::eopnotsupp().to_errno(),
+    };
+    let flush = bindings::ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
+    let advice = Advice {
+        fault,
+        write,
+        flush: flags & flush != 0,
+    };
+    // SAFETY: By *live*.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    // SAFETY: By *valid*.
+    let parts = unsafe { wr::sges(parts, i32::try_from(count).unwrap_or(i32::MAX)) };
+    to_errno(<D::Mr>::advise(pd, &advice, parts))
+}
