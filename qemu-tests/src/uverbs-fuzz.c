@@ -312,7 +312,7 @@ static void *some_memory(uint64_t *most)
 
 static void reg_mr(void)
 {
-	static const uint32_t usual[] = { 0, 1, 3, 7, 5, 0x100007, 0x27 };
+	static const uint32_t usual[] = { 0, 1, 3, 7, 5, 0x100007, 0x27, 0x47 };
 	struct {
 		struct ib_uverbs_reg_mr_resp core;
 		struct siw_uresp_reg_mr ours;
@@ -327,7 +327,7 @@ static void reg_mr(void)
 		.length = length < most ? length : most,
 		.hca_va = one_in(3) ? (start & (PAGE - 1)) + PAGE * rnd(1000) : one_in(20) ? odd() : start,
 		.pd_handle = some(PD)->handle,
-		.access_flags = one_in(4) ? next(&rng) & ANY_ACCESS : usual[rnd(7)],
+		.access_flags = one_in(4) ? next(&rng) & ANY_ACCESS : usual[rnd(8)],
 	}, .ours = { .stag_key = next(&rng), .pad = one_in(20), .reserved = { one_in(20) } } };
 
 	if (ISSUE(IB_USER_VERBS_CMD_REG_MR, resp))
@@ -351,7 +351,7 @@ static void rereg_mr(void)
 	struct object *mr = some(MR);
 	COMMAND(rereg_mr, .response = (uintptr_t)response(&resp), .mr_handle = mr->handle, .flags = rnd(8),
 		.start = (uintptr_t)arena, .length = rnd(ARENA), .hca_va = (uintptr_t)arena, .pd_handle = some(PD)->handle,
-		.access_flags = rnd(8));
+		.access_flags = rnd(8) | (one_in(4) ? 0x40 : 0));
 
 	if (ISSUE(IB_USER_VERBS_CMD_REREG_MR, resp))
 		mr->num = resp.lkey;
