@@ -14,6 +14,8 @@ use super::{
         ibv_context,
         ibv_device,
         ibv_device_attr_ex,
+        ibv_odp_caps,
+        ibv_odp_transport_cap_bits_IBV_ODP_SUPPORT_ATOMIC as ODP_ATOMIC,
         ibv_port_attr,
         ibv_query_device_ex_input,
         siw_ureq_alloc_ctx,
@@ -370,6 +372,15 @@ pub(super) unsafe extern "C" fn query_device_ex(
         if features & feature::RFC7306 != 0 {
             // SAFETY: There is room for the original attributes, or the call above fails.
             unsafe { (*attr).orig_attr.atomic_cap = ATOMIC_GLOB };
+            let end =
+                offset_of!(ibv_device_attr_ex, odp_caps).saturating_add(size_of::<ibv_odp_caps>());
+            if attr_size >= end {
+                // SAFETY: There is room for it, and the call above has filled it in.
+                let caps = unsafe { &mut (*attr).odp_caps };
+                if caps.general_caps != 0 {
+                    caps.per_transport_caps.rc_odp_caps |= ODP_ATOMIC;
+                }
+            }
         }
         if features & feature::RESIZE_SRQ != 0 {
             // SAFETY: There is room for the original attributes, or the call above fails.
