@@ -81,7 +81,7 @@ void *kapi_ring_alloc(size_t len);
 int kapi_ring_map(struct vm_area_struct *vma, void *ring, size_t len);
 struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
 			      size_t len, int access);
-size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room);
+struct scatterlist *kapi_sg_next(struct scatterlist *sg, u64 *addr, u64 *len);
 size_t kapi_direct_map_room(unsigned long addr);
 
 struct ib_umem_odp;

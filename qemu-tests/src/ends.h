@@ -17,6 +17,10 @@
 #define SIZE 65536
 
 static const char *address;
+/*
+ * Enters the network namespace of an end, 1 for the accepting one, if they are in different ones.
+ */
+static void (*enter_net)(int end);
 
 /* One end of a connection. */
 struct end {
@@ -98,9 +102,14 @@ static void connect_pair(struct pair *p, const struct shape *sa, const struct sh
 	for (int i = 0; i < 2; i++)
 		must(!(p->ec[i] = rdma_create_event_channel()));
 	must(rdma_getaddrinfo(address, NULL, &hints, &addr));
+	/* An identifier is in the namespace of who makes it. */
+	if (enter_net)
+		enter_net(1);
 	must(rdma_create_id(p->ec[1], &p->listener, NULL, RDMA_PS_TCP));
 	must(rdma_bind_addr(p->listener, addr->ai_src_addr));
 	must(rdma_listen(p->listener, 8));
+	if (enter_net)
+		enter_net(0);
 	must(rdma_create_id(p->ec[0], &id, NULL, RDMA_PS_TCP));
 	/* The kernel chooses the port. */
 	must(rdma_resolve_addr(id, NULL, rdma_get_local_addr(p->listener), 5000));

@@ -90,19 +90,19 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "stag kind valid touched pd rights base length windows qp region"
+        "stag kind valid touched pd rights base length windows qp region order page_size"
     )?;
     let mut result = Ok(());
-    tpt.for_each(|region, bound_to| {
+    tpt.for_each(|region, bound_to, translation| {
         if result.is_ok() {
             // Regions of the kernel show no address: it would reveal the kernel's layout.
             let base = match region.kind {
                 Kind::Mr | Kind::Mw1 | Kind::Mw2 => region.base,
                 Kind::FastMr | Kind::DmaMr => 0,
             };
-            result = writeln!(
+            result = write!(
                 f,
-                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x} {} {} {:#010x}",
+                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x} {} {} {:#010x} ",
                 region.stag.0,
                 region.kind,
                 u8::from(region.valid),
@@ -114,7 +114,11 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 region.windows,
                 region.bound_qp.unwrap_or(0),
                 bound_to.map_or(0, |stag| stag.0),
-            );
+            )
+            .and_then(|()| match translation {
+                Some(how) => writeln!(f, "{:?} {}", how.order, how.page_size),
+                None => writeln!(f, "None 0"),
+            });
         }
     });
     result

@@ -29,6 +29,9 @@ pub(crate) struct Params {
     pub(crate) rule: Rule,
     /// Connect queue pairs without a connection manager.
     pub(crate) pairs: bool,
+    /// Largest page of a translation table, as a power of two: small ones let a test have long
+    /// tables. Regions that exist are not affected.
+    pub(crate) att_page_shift: u32,
 }
 
 impl Params {
@@ -50,7 +53,21 @@ impl Params {
             zcopy_min,
             rule: rule(eql)?,
             pairs: flag(pairs)?,
+            att_page_shift: ATT_PAGE_SHIFT,
         })
+    }
+}
+
+/// The largest pages of x86-64, and of the kernel's linear mapping.
+const ATT_PAGE_SHIFT: u32 = 30;
+/// With this, 16 MiB have a table of the second order.
+const ATT_PAGE_SHIFT_MIN: u32 = 6;
+
+fn page_shift(size: u32) -> Result<u32> {
+    let shift = size.trailing_zeros();
+    match size.is_power_of_two() && (ATT_PAGE_SHIFT_MIN..=ATT_PAGE_SHIFT).contains(&shift) {
+        true => Ok(shift),
+        false => Err(EINVAL),
     }
 }
 
@@ -77,7 +94,7 @@ fn rule(eql: u32) -> Result<Rule> {
     })
 }
 
-/// Each of [`Params`], by the name of the module parameter.
+/// Each of [`Params`], by the name of the module parameter. `att_page_max` has none.
 pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
     Setting {
         name: c"crc",
@@ -142,6 +159,14 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
             if !pairs {
                 dev.doors.close();
             }
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"att_page_max",
+        get: |dev| 1 << dev.params.lock().att_page_shift,
+        set: |dev, value| {
+            dev.params.lock().att_page_shift = page_shift(value)?;
             Ok(())
         },
     },

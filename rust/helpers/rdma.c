@@ -10,6 +10,7 @@
 #include <linux/percpu.h>
 #include <linux/pid.h>
 #include <linux/preempt.h>
+#include <linux/scatterlist.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <linux/vmalloc.h>
@@ -371,22 +372,16 @@ struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
 	return ib_umem_get_va(dev, start, len, access);
 }
 
-/* Stores the kernel's addresses of the pages, and returns how many there are. */
-size_t kapi_umem_pages(struct ib_umem *umem, unsigned long *addr, size_t room)
+/*
+ * The address and the length of an element, and the next one. For a device without
+ * DMA the addresses are the kernel's.
+ */
+struct scatterlist *kapi_sg_next(struct scatterlist *sg, u64 *addr, u64 *len)
 {
-	struct sg_table *sgt = &umem->sgt_append.sgt;
-	struct sg_page_iter iter;
-	size_t n = 0;
-
 	BUILD_BUG_ON(IS_ENABLED(CONFIG_HIGHMEM));
-	for_each_sgtable_page(sgt, &iter, 0) {
-		if (n == room)
-			return room + 1;
-		addr[n++] = (unsigned long)page_address(sg_page_iter_page(&iter));
-		if (!(n & 1023))
-			cond_resched();
-	}
-	return n;
+	*addr = sg_dma_address(sg);
+	*len = sg_dma_len(sg);
+	return sg_next(sg);
 }
 
 /* How many bytes from @addr on are in its page of the direct map. */

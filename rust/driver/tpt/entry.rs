@@ -11,7 +11,8 @@ use crate::kapi::{
     rdma::{
         Backing,
         InUse,
-        RcuArc, //
+        RcuArc,
+        Translation, //
     },
     sync::AccessOnce, //
 };
@@ -241,6 +242,12 @@ impl Entry {
     pub(super) fn user_memory(&self) -> Option<Backing> {
         self.gate
             .update(|state, _| state.backing.as_ref().and_then(Backing::share_user))
+    }
+
+    /// How addresses in the memory are translated; `None` if there is none. Process context.
+    pub(super) fn translation(&self) -> Option<Translation> {
+        self.gate
+            .update(|state, _| state.backing.as_ref().and_then(Backing::translation))
     }
 
     /// The STag of the region that a window is bound to. Any context.

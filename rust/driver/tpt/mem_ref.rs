@@ -226,10 +226,14 @@ impl MemRef {
         Ok(original)
     }
 
-    /// Whether [`Self::share`] is possible: only of pinned memory of a program.
+    /// Whether [`Self::share`] is possible. Any context except hard interrupts.
     pub(crate) fn can_share(&self) -> bool {
-        let inside = self.entry.as_ref().and_then(|entry| entry.gate.enter());
-        inside.is_some_and(|inside| matches!(inside.backing, Some(Backing::User(_))))
+        let mut can = false;
+        let looked = self.chunk(self.to, usize::from(self.len != 0), |backing, _| {
+            can = backing.can_share();
+            Ok(())
+        });
+        looked.is_ok() && can
     }
 
     /// What an access of `len` bytes at `to` waits for, if it finds the memory not there:

@@ -19,7 +19,8 @@ use super::{
 use crate::kapi::rdma::{
     Backing,
     RcuArc,
-    RcuTable, //
+    RcuTable,
+    Translation, //
 };
 use entry::Entry;
 use fast_reg::RegWr;
@@ -184,11 +185,14 @@ impl Tpt {
 
 /// What debugfs shows.
 impl Tpt {
-    /// Calls `f` for each entry, and for a bound window with the STag of the region. Process
-    /// context.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&access::Region, Option<Stag>)) {
+    /// Calls `f` for each entry, for a bound window with the STag of the region, and with the
+    /// translation. Process context.
+    pub(crate) fn for_each(
+        &self,
+        mut f: impl FnMut(&access::Region, Option<Stag>, Option<Translation>),
+    ) {
         self.table
-            .for_each(|_, entry| f(&entry.region(), entry.bound_to()));
+            .for_each(|_, entry| f(&entry.region(), entry.bound_to(), entry.translation()));
     }
 }
 

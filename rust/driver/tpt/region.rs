@@ -148,7 +148,8 @@ fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backi
         let umem = OdpUmem::get(pd.device(), start, len, access, taken)?;
         Backing::Odp(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
     } else {
-        let umem = Umem::get(pd.device(), start, len, access)?;
+        let max_shift = pd.dev().params.lock().att_page_shift;
+        let umem = Umem::get(pd.device(), start, len, access, max_shift)?;
         Backing::User(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
     })
 }
@@ -372,6 +373,11 @@ impl mr::Operations<Siw> for Mr {
         let memory = mr.entry().user_memory();
         let on_demand = matches!(memory, Some(Backing::Odp(_)));
         out.number(c"odp", on_demand.into())?;
-        out.hex(c"rights", region.rights.0.into())
+        out.hex(c"rights", region.rights.0.into())?;
+        if let Some(translation) = mr.entry().translation() {
+            out.text(c"order", fmt!("{:?}", translation.order))?;
+            out.number(c"page_size", translation.page_size)?;
+        }
+        Ok(())
     }
 }

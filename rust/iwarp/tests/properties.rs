@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arithmetic against something slow and plain: address translation, tags, Read credits, atomic
-//! operations.
+//! Arithmetic against something slow and plain: tags, Read credits, atomic operations.
 
 mod common;
-#[path = "../../kapi/rdma/page_layout.rs"]
-mod page_layout;
 
 use common::{
     pseudo_code,
@@ -26,116 +23,6 @@ use iwarp::{
         ReadCredits, //
     }, //
 };
-use page_layout::{
-    PageLayout,
-    Place, //
-};
-
-/// Every byte of a region, found by walking through its pages.
-fn walk(size: u64, first: u64, len: u64) -> Vec<(usize, usize)> {
-    let (mut page, mut within) = (0, first);
-    (0..len)
-        .map(|_| {
-            let place = (page, within as usize);
-            within += 1;
-            if within == size {
-                (page, within) = (page + 1, 0);
-            }
-            place
-        })
-        .collect()
-}
-
-#[test]
-fn every_byte_is_where_a_walk_finds_it() {
-    let mut rng = Rng::new(20);
-    for round in 0..400 {
-        let shift = rng.below(14) as u32;
-        let size = 1u64 << shift;
-        let len = 1 + rng.below(20_000);
-        // An address anywhere, as users have them; sometimes the first byte of a page.
-        let addr = if round % 4 == 0 {
-            rng.next() & !(size - 1)
-        } else {
-            rng.next()
-        };
-        let layout = PageLayout::new(shift, addr).unwrap();
-        let bytes = walk(size, addr % size, len);
-        for (offset, (page, within)) in bytes.iter().enumerate() {
-            let expect = Place {
-                page: *page,
-                within: *within,
-                room: size as usize - within,
-            };
-            assert_eq!(layout.locate(offset as u64), Some(expect));
-        }
-        let pages = bytes.last().unwrap().0 as u64 + 1;
-        assert_eq!(layout.pages(len), Some(pages));
-        // So many pages hold the region, and one less does not.
-        assert!(layout.capacity(pages) >= len);
-        assert!(layout.capacity(pages - 1) < len);
-        assert_eq!(layout.pages(layout.capacity(pages)), Some(pages));
-    }
-}
-
-/// A copy goes from part to part as `room` says; it meets each byte once, in order, and leaves no
-/// page.
-#[test]
-fn parts_of_an_access_are_the_access() {
-    let mut rng = Rng::new(21);
-    for _ in 0..20_000 {
-        let shift = rng.below(17) as u32;
-        let size = 1u64 << shift;
-        let layout = PageLayout::new(shift, rng.next()).unwrap();
-        let (from, len) = (rng.below(1 << 20), 1 + rng.below(size * 5 + 3) as usize);
-        let mut done = 0;
-        let mut before: Option<Place> = None;
-        while done < len {
-            let place = layout.locate(from + done as u64).unwrap();
-            assert!(place.room > 0 && place.within + place.room == size as usize);
-            if let Some(before) = before {
-                assert_eq!((place.page, place.within), (before.page + 1, 0));
-            }
-            before = Some(place);
-            done += place.room.min(len - done);
-        }
-        let last = layout.locate(from + len as u64 - 1).unwrap();
-        assert_eq!(last.page, before.unwrap().page);
-    }
-}
-
-#[test]
-fn numbers_that_do_not_fit() {
-    let mut rng = Rng::new(22);
-    assert_eq!(PageLayout::new(64, 0), None);
-    assert_eq!(PageLayout::new(u32::MAX, 0), None);
-    for _ in 0..100_000 {
-        let shift = rng.below(64) as u32;
-        let size = 1u128 << shift;
-        let addr = rng.next();
-        let first = u128::from(addr) % size;
-        let layout = PageLayout::new(shift, addr).unwrap();
-        let offset = u64::MAX - (rng.next() >> rng.below(64));
-        let at = first + u128::from(offset);
-        let fits = at < 1 << 64;
-        let place = layout.locate(offset);
-        assert_eq!(place.is_some(), fits);
-        assert_eq!(layout.pages(offset).is_some(), fits);
-        if let Some(place) = place {
-            assert_eq!(place.page as u128 * size + place.within as u128, at);
-            assert_eq!(
-                layout.pages(offset).map(u128::from),
-                Some(at.div_ceil(size))
-            );
-        }
-        let pages = rng.next() >> rng.below(64);
-        let room = (u128::from(pages) * size).min(u128::from(u64::MAX));
-        assert_eq!(
-            u128::from(layout.capacity(pages)),
-            room.saturating_sub(first)
-        );
-    }
-}
 
 /// All tags of two rounds over the index space: each index twice, with another key, and not before
 /// three quarters of a round have passed.

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use kernel::{
     ffi,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -17,6 +18,7 @@ use kernel::{
 };
 
 use super::{
+    att::Translation,
     mr::MrBase,
     odp::{
         Inside,
@@ -262,6 +264,14 @@ impl Backing {
         }
     }
 
+    /// How addresses are translated; `None` if they are not.
+    pub(crate) fn translation(&self) -> Option<Translation> {
+        match self {
+            Self::User(umem) => umem.translation(),
+            Self::Odp(_) | Self::Pages(_) | Self::Dma(_) => None,
+        }
+    }
+
     /// The address of the first byte in the program; 0 for other memory.
     pub(crate) fn start(&self) -> u64 {
         match self {
@@ -300,6 +310,14 @@ impl Backing {
         }
     }
 
+    /// Whether [`Self::share`] is possible: for pinned memory of a program, because no contract
+    /// covers other pages.
+    pub(crate) fn can_share(&self) -> bool {
+        matches!(self, Self::User(_))
+    }
+
+    /// The address of the byte at `offset`, and the number of bytes from it on that are contiguous.
+    #[inline]
     fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         match self {
             Self::User(umem) => umem.locate(offset),
@@ -415,8 +433,8 @@ impl Backing {
         }
     }
 
-    /// Adds the memory to `buf`, to be sent by reference, and to `crc`. Only for user memory,
-    /// because no contract covers other pages.
+    /// Adds the memory to `buf`, to be sent by reference, and to `crc`. `EINVAL` if that is not
+    /// [possible](Self::can_share).
     ///
     /// After an error, part of the memory may be in `buf`.
     pub(crate) fn share(
@@ -426,22 +444,40 @@ impl Backing {
         buf: &mut TxBuf,
         mut crc: Option<&mut Crc32c>,
     ) -> Result {
-        let Self::User(_) = self else {
+        if !self.can_share() {
             return Err(EINVAL);
+        }
+        // What waits to be shared: contiguous bytes in one page of the kernel.
+        let (mut start, mut ready) = (0usize, 0usize);
+        let mut push = |start: usize, ready: usize| {
+            // SAFETY: These bytes are pinned and mapped, in one page. Pages of a user are not of
+            // the slab allocator.
+            if ready == 0 || unsafe { buf.share(start as *const u8, ready) } {
+                Ok(())
+            } else {
+                Err(ENOMEM)
+            }
         };
         self.for_each(offset, len, false, |src, part, _| {
             if let Some(crc) = &mut crc {
                 // SAFETY: `part` bytes from `src` on are pinned and mapped.
                 unsafe { crc.update_at(src, part) };
             }
-            // SAFETY: As above, in one page. Pages of a user are not of the slab allocator.
-            let fits = unsafe { buf.share(src.as_ptr(), part) };
-            if fits {
-                Ok(())
-            } else {
-                Err(ENOMEM)
+            let (mut at, mut left) = (src.as_ptr() as usize, part);
+            while left != 0 {
+                let take = left.min(PAGE_SIZE - at % PAGE_SIZE);
+                if at == start.wrapping_add(ready) && at % PAGE_SIZE != 0 {
+                    ready = ready.saturating_add(take);
+                } else {
+                    push(start, ready)?;
+                    (start, ready) = (at, take);
+                }
+                at = at.wrapping_add(take);
+                left -= take;
             }
-        })
+            Ok(())
+        })?;
+        push(start, ready)
     }
 
     /// Copies `len` bytes from `skb_off` on of `skb` into the memory, from `offset` on. Not from

@@ -14,6 +14,7 @@
 //!
 //! A function sleeps only if its description says so; softirq may call all others.
 
+mod att;
 pub(crate) mod cq;
 mod details;
 mod device;
@@ -43,6 +44,7 @@ mod wc;
 mod wr;
 
 pub(crate) use self::{
+    att::Translation,
     cq::Cq,
     details::Details,
     device::{

@@ -63,7 +63,7 @@ use crate::kapi::{
 ///         req: &mr::UserReq,
 ///         _udata: Option<&mut Udata<'_>>,
 ///     ) -> Result<mr::Made<Self>> {
-///         let umem = Umem::get(pd.device(), req.start, req.len, req.access)?;
+///         let umem = Umem::get(pd.device(), req.start, req.len, req.access, MAX_SHIFT)?;
 ///         let (region, key) = pd.device().regions.insert(umem)?;
 ///         Ok(mr::Made {
 ///             data: region,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address translation: in which page of a region a byte lies.
+//! Address translation: in which page of a region a byte lies, and where the page's address is
+//! kept.
 //!
 //! Nothing here needs a kernel: the host tests of `rust/iwarp` include this file.
 
@@ -43,7 +44,8 @@ impl PageLayout {
         }
     }
 
-    const fn size(&self) -> u64 {
+    /// The size of a page in bytes.
+    pub(crate) const fn size(&self) -> u64 {
         self.mask.wrapping_add(1)
     }
 
@@ -70,4 +72,110 @@ impl PageLayout {
             room: usize::try_from(self.size().wrapping_sub(within)).ok()?,
         })
     }
+}
+
+impl PageLayout {
+    /// The pages that begin in a run of contiguous bytes, by number and address. The run is the
+    /// `len` bytes of the region from `offset` on, and is at `addr`. The first page begins in the
+    /// first run, or before it.
+    pub(crate) fn starts(
+        &self,
+        offset: u64,
+        addr: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (usize, u64)> {
+        let layout = *self;
+        // Bytes from the beginning of the first page on.
+        let at = self.first.saturating_add(offset);
+        let end = at.saturating_add(len);
+        let first = match offset {
+            0 => Some(0),
+            _ => at.checked_next_multiple_of(self.size()),
+        };
+        core::iter::successors(first, move |start| start.checked_add(layout.size()))
+            .take_while(move |start| *start < end)
+            .map_while(move |start| {
+                let page = usize::try_from(start.checked_shr(layout.shift)?).ok()?;
+                Some((page, addr.wrapping_add(start.wrapping_sub(at))))
+            })
+    }
+}
+
+const PAGE_SHIFT: u32 = 12;
+
+/// What is known of memory that comes in runs of contiguous bytes, one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Runs {
+    /// The address of the first byte.
+    start: u64,
+    /// The address behind the last one.
+    end: u64,
+    len: u64,
+    /// All addresses where a run ends and another one begins, by `or`: a page ends there, too.
+    borders: u64,
+}
+
+impl Runs {
+    /// Adds a run of `len` bytes at `addr`, which may continue the last one.
+    pub(crate) fn add(&mut self, addr: u64, len: u64) {
+        if self.len == 0 {
+            self.start = addr;
+        } else if self.end != addr {
+            self.borders |= self.end | addr;
+        }
+        self.end = addr.wrapping_add(len);
+        self.len = self.len.saturating_add(len);
+    }
+
+    /// The number of bytes so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The layout with the largest pages of up to `1 << max` bytes that all runs consist of. The
+    /// first page may begin before the first byte and the last one may end behind the last. A
+    /// page of more than 4 KiB is not larger than it takes to be the only one.
+    pub(crate) fn layout(&self, max: u32) -> Option<PageLayout> {
+        let last = self.end.wrapping_sub(1);
+        let differ = u64::BITS.saturating_sub((self.start ^ last).leading_zeros());
+        let shift = match self.borders {
+            0 => differ.max(PAGE_SHIFT),
+            borders => borders.trailing_zeros(),
+        };
+        PageLayout::new(shift.min(max), self.start)
+    }
+}
+
+/// The number of entries of a list that fills a page of memory.
+pub(crate) const LIST: usize = 512;
+
+/// How a table of entries is divided into lists of a page each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One list of entries.
+    Direct,
+    /// A list of such lists.
+    First,
+    /// A list of lists of such lists. Beyond `LIST` to the third power the first one is longer than
+    /// a page.
+    Second,
+}
+
+impl Order {
+    /// The lowest order that has room for so many entries.
+    pub(crate) const fn of(entries: usize) -> Self {
+        if entries <= LIST {
+            Self::Direct
+        } else if entries <= LIST * LIST {
+            Self::First
+        } else {
+            Self::Second
+        }
+    }
+}
+
+/// The list in which entry `index` is, and its place there.
+#[inline]
+pub(crate) const fn split(index: usize) -> (usize, usize) {
+    (index / LIST, index % LIST)
 }

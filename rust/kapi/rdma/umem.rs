@@ -14,33 +14,38 @@ use core::ptr::{
 
 use kernel::{
     error::from_err_ptr,
-    page::{
-        PAGE_SHIFT, //
-    },
+    page::PAGE_SIZE,
     prelude::*,
     sync::atomic::{
         Acquire,
         Atomic,
         Full, //
     },
-    types::{
-        Opaque,
-        ScopeGuard, //
-    },
+    types::Opaque,
 };
 
 use super::{
+    att::{
+        Att,
+        Translation, //
+    },
     device::{
         Device,
         Driver, //
     },
-    page_layout::PageLayout, //
+    page_layout::{
+        PageLayout,
+        Runs, //
+    }, //
 };
-use crate::kapi::bindings::{
-    self,
-    ib_umem,
-    work_struct,
-    workqueue_struct, //
+use crate::kapi::{
+    bindings::{
+        self,
+        ib_umem,
+        work_struct,
+        workqueue_struct, //
+    },
+    context::cond_resched, //
 };
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
@@ -93,15 +98,79 @@ pub(super) fn flush_releases() {
     }
 }
 
+/// Memory that `ib_umem_get` has pinned. The drop may sleep.
+///
 /// # Invariants
 ///
-/// `umem` came from `ib_umem_get`; `pages` are the kernel addresses of its pages, in order.
+/// The pointer is from there.
+struct Pinned(NonNull<ib_umem>);
+
+impl Pinned {
+    /// Calls `f` for each run of contiguous bytes, with its address and length. May sleep.
+    fn for_each(&self, mut f: impl FnMut(u64, u64) -> Result) -> Result {
+        // SAFETY: Valid by the type invariants, and not changed any more.
+        let umem = unsafe { self.0.as_ref() };
+        // What the first page has in front of the memory.
+        let mut skip = umem.address as u64 % PAGE_SIZE as u64;
+        let mut left = umem.length as u64;
+        let mut sg = umem.sgt_append.sgt.sgl;
+        while !sg.is_null() && left != 0 {
+            let (mut addr, mut len) = (0, 0);
+            // SAFETY: An element of the list of this memory, which has its addresses.
+            sg = unsafe { bindings::kapi_sg_next(sg, &mut addr, &mut len) };
+            let run = len.saturating_sub(skip).min(left);
+            f(addr.wrapping_add(skip), run)?;
+            skip = 0;
+            left -= run;
+            cond_resched();
+        }
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// The pages, as large as they are and up to `1 << max` bytes, and their addresses.
+    fn translate(&self, max: u32) -> Result<(PageLayout, Att)> {
+        let mut runs = Runs::default();
+        self.for_each(|addr, len| {
+            runs.add(addr, len);
+            Ok(())
+        })?;
+        let layout = runs.layout(max).ok_or(EINVAL)?;
+        let pages = layout.pages(runs.len()).ok_or(EINVAL)?;
+        let pages = usize::try_from(pages).map_err(|_| ENOMEM)?;
+        let mut att = Att::new(pages, GFP_KERNEL_ACCOUNT)?;
+        let mut offset = 0;
+        self.for_each(|addr, len| {
+            for (page, addr) in layout.starts(offset, addr, len) {
+                att.set(page, addr)?;
+            }
+            offset += len;
+            Ok(())
+        })?;
+        Ok((layout, att))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariants, and not used any more.
+        unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+    }
+}
+
+/// # Invariants
+///
+/// `att` has the kernel addresses of the pages of `pinned`, which `layout` describes, for `len`
+/// bytes.
 #[repr(C)]
 struct Inner {
     /// At offset 0, for `release`.
     work: Opaque<work_struct>,
-    umem: NonNull<ib_umem>,
-    pages: KVVec<usize>,
+    pinned: Pinned,
+    att: Att,
     layout: PageLayout,
     len: u64,
 }
@@ -120,23 +189,18 @@ unsafe impl Send for Umem {}
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Pins `len` bytes from `start` on of the current process. May sleep.
+    /// Pins `len` bytes from `start` on of the current process. The table of its pages takes them
+    /// as large as they are, up to `1 << max_shift` bytes. May sleep.
     pub(crate) fn get<D: Driver>(
         dev: &Device<D>,
         start: u64,
         len: u64,
         access: u32,
+        max_shift: u32,
     ) -> Result<Umem> {
-        if QUEUE.load(Acquire).is_null() {
-            return Err(ENODEV);
-        }
         start.checked_add(len).ok_or(EINVAL)?;
-        let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
-        let count = layout.pages(len).ok_or(EINVAL)?;
-        let count = usize::try_from(count).map_err(|_| EINVAL)?;
-        // No allocation is larger than this (`kvmalloc`).
-        if len == 0 || count > i32::MAX as usize / size_of::<usize>() {
-            return Err(if len == 0 { EINVAL } else { ENOMEM });
+        if len == 0 {
+            return Err(EINVAL);
         }
         // The user chooses the length. So memory is spent only on pages that exist, and within the
         // user's limits.
@@ -144,41 +208,31 @@ impl Umem {
         let umem = from_err_ptr(unsafe {
             bindings::kapi_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
         })?;
-        let unpin = ScopeGuard::new(|| {
-            // SAFETY: Pinned above, and used by nobody.
-            unsafe { bindings::ib_umem_release(umem) }
-        });
-        let mut inner = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let mut pages = KVVec::<usize>::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: `umem` is valid; there is room for `count` addresses.
-        let filled = unsafe { bindings::kapi_umem_pages(umem, pages.as_mut_ptr(), count) };
-        if filled != count {
-            return Err(EINVAL);
+        // INVARIANT: Just pinned, which does not give null.
+        let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
+        let (layout, att) = pinned.translate(max_shift)?;
+        if QUEUE.load(Acquire).is_null() {
+            return Err(ENODEV);
         }
-        unpin.dismiss();
-        // SAFETY: `count` addresses have been written.
-        unsafe { pages.inc_len(count) };
-        // SAFETY: Not an error, and not null.
-        let umem = unsafe { NonNull::new_unchecked(umem) };
+        let inner = KBox::new(
+            Inner {
+                work: Opaque::uninit(),
+                pinned,
+                att,
+                layout,
+                len,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: The box is a valid place for a work item, and stays where it is.
+        unsafe { bindings::kapi_release_work_init(inner.work.get(), Some(release)) };
+        // INVARIANT: It is there.
+        Ok(Self(Some(inner)))
+    }
 
-        // SAFETY: The slot is valid for a work item.
-        unsafe {
-            bindings::kapi_release_work_init(
-                (&raw mut (*inner.as_mut_ptr()).work).cast(),
-                Some(release),
-            )
-        };
-        // SAFETY: The slot is valid for the field.
-        unsafe { (&raw mut (*inner.as_mut_ptr()).umem).write(umem) };
-        // SAFETY: The slot is valid for the field, which has no value yet.
-        unsafe { (&raw mut (*inner.as_mut_ptr()).pages).write(pages) };
-        // SAFETY: The slot is valid for the field, which has no value yet.
-        unsafe { (&raw mut (*inner.as_mut_ptr()).layout).write(layout) };
-        // SAFETY: The slot is valid for the field, which has no value yet.
-        unsafe { (&raw mut (*inner.as_mut_ptr()).len).write(len) };
-        // INVARIANT: As pinned above.
-        // SAFETY: All fields are written.
-        Ok(Self(Some(unsafe { inner.assume_init() })))
+    fn pinned(&self) -> Option<&ib_umem> {
+        // SAFETY: Valid by the type invariants, and not changed any more.
+        Some(unsafe { self.0.as_ref()?.pinned.0.as_ref() })
     }
 
     /// The number of bytes.
@@ -188,39 +242,42 @@ impl Umem {
 
     /// The address of the first byte in the program.
     pub(crate) fn start(&self) -> u64 {
-        self.0.as_ref().map_or(0, |inner| {
-            // SAFETY: Valid by the type invariants, and not changed any more.
-            unsafe { (*inner.umem.as_ptr()).address as u64 }
-        })
+        self.pinned().map_or(0, |umem| umem.address as u64)
     }
 
     /// Whether it is of the current process: only there its address means this memory. Process
     /// context.
     pub(crate) fn is_of_current(&self) -> bool {
-        let Some(inner) = &self.0 else { return false };
-        // SAFETY: Valid by the type invariants, and not changed any more.
-        let owner = unsafe { (*inner.umem.as_ptr()).owning_mm };
+        let Some(umem) = self.pinned() else {
+            return false;
+        };
         // The core keeps the `mm_struct` of the owner, so that no other one has its address.
         current!()
             .mm()
-            .is_some_and(|mm| mm.as_raw() == owner.cast())
+            .is_some_and(|mm| mm.as_raw() == umem.owning_mm.cast())
     }
 
     /// Whether it was pinned to be written.
     pub(crate) fn is_writable(&self) -> bool {
-        self.0.as_ref().is_some_and(|inner| {
-            // SAFETY: Valid by the type invariants, and not changed any more.
-            unsafe { inner.umem.as_ref() }.writable() != 0
+        self.pinned().is_some_and(|umem| umem.writable() != 0)
+    }
+
+    /// How addresses are translated.
+    pub(super) fn translation(&self) -> Option<Translation> {
+        self.0.as_ref().map(|inner| Translation {
+            order: inner.att.order(),
+            page_size: inner.layout.size(),
         })
     }
 
     /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
+    #[inline]
     pub(super) fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let inner = self.0.as_ref()?;
         let place = inner.layout.locate(offset)?;
-        let page = *inner.pages.get(place.page)?;
-        // The address of a page is aligned.
-        Some((NonNull::new((page | place.within) as *mut u8)?, place.room))
+        let page = inner.att.get(place.page)? as usize;
+        let addr = page.wrapping_add(place.within);
+        Some((NonNull::new(addr as *mut u8)?, place.room))
     }
 }
 
@@ -263,14 +320,12 @@ pub(super) fn queue(work: *mut work_struct) -> bool {
     unsafe { bindings::kapi_release_work_queue(queue, work) }
 }
 
-/// Unpins the memory.
+/// Gives the memory back.
 ///
 /// # Safety
 ///
 /// `work` is in an [`Inner`] from [`KBox::into_raw`] that nobody else uses.
 unsafe extern "C" fn release(work: *mut work_struct) {
     // SAFETY: By the requirements of this function; `work` is at offset 0.
-    let inner = unsafe { KBox::from_raw(work.cast::<Inner>()) };
-    // SAFETY: Valid by the type invariants, and not used any more.
-    unsafe { bindings::ib_umem_release(inner.umem.as_ptr()) };
+    drop(unsafe { KBox::from_raw(work.cast::<Inner>()) });
 }
