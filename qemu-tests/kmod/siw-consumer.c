@@ -1137,6 +1137,217 @@ static int check_end_error(void)
 	return rc;
 }
 
+/* Long lists, large pages and lists with gaps. */
+
+/* Pages, or pieces, of a long list. */
+enum { LENGTH = 600 };
+
+static u8 *many[LENGTH];
+
+static int get_many(void)
+{
+	int i;
+
+	for (i = 0; i < LENGTH; i++) {
+		many[i] = (u8 *)get_zeroed_page(GFP_KERNEL);
+		expect(many[i]);
+	}
+	return 0;
+}
+
+static void put_many(void)
+{
+	int i;
+
+	for (i = 0; i < LENGTH; i++) {
+		free_page((unsigned long)many[i]);
+		many[i] = NULL;
+	}
+}
+
+/* The byte that belongs at @offset of a region. */
+static u8 byte_at(u64 offset)
+{
+	return offset * 251 >> 3 ^ offset;
+}
+
+/* Gives the server another region, of @max pages or pieces. */
+static int exchange_mr(enum ib_mr_type type, u32 max)
+{
+	must(ib_dereg_mr(server.mr));
+	server.mr = ib_alloc_mr(server.pd, type, max);
+	expect(!IS_ERR(server.mr));
+	return 0;
+}
+
+/* The client writes to all of the server's region, and reads it back. */
+static int use_region(u64 len)
+{
+	struct request w, r;
+	struct work ww, rw;
+	u64 at;
+	u32 i, n;
+
+	for (at = 0; at < len; at += n) {
+		n = min_t(u64, len - at, SIZE - at % 1000);
+		for (i = 0; i < n; i++)
+			client.buf[i] = byte_at(at + i);
+		must(post(&client, transfer(&ww, &w, &client, IB_WR_RDMA_WRITE, n,
+					    server.mr->iova + at, server.mr->rkey)));
+		must(succeeded(&w, &client, IB_WC_RDMA_WRITE));
+		memset(client.buf, 0, n);
+		must(post(&client, transfer(&rw, &r, &client, IB_WR_RDMA_READ, n,
+					    server.mr->iova + at, server.mr->rkey)));
+		must(succeeded(&r, &client, IB_WC_RDMA_READ));
+		for (i = 0; i < n; i++)
+			expect(client.buf[i] == byte_at(at + i));
+	}
+	return 0;
+}
+
+static int register_list(struct scatterlist *sg, int n, unsigned int *offset,
+			 unsigned int page_size)
+{
+	struct request r;
+	struct work w;
+
+	expect(ib_map_mr_sg(server.mr, sg, n, offset, page_size) == n);
+	must(post(&server, reg_mr(&w, &r, &server, 0)));
+	must(succeeded(&r, &server, IB_WC_REG_MR));
+	return 0;
+}
+
+static int with_long_list(struct scatterlist *sg)
+{
+	u64 offset = 0;
+	int i, j;
+
+	must(get_many());
+	sg_init_table(sg, LENGTH);
+	for (i = 0; i < LENGTH; i++)
+		sg_set_page(&sg[i], virt_to_page(many[i]), i ? PAGE_SIZE : PAGE_SIZE - 24,
+			    i ? 0 : 24);
+	sg[LENGTH - 1].length = 100;
+	expect(dev->attrs.max_fast_reg_page_list_len >= LENGTH);
+	expect(ib_dma_map_sg(dev, sg, LENGTH, DMA_BIDIRECTIONAL) == LENGTH);
+	must(exchange_mr(IB_MR_TYPE_MEM_REG, LENGTH));
+	must(register_list(sg, LENGTH, NULL, PAGE_SIZE));
+	expect(server.mr->length == LENGTH * PAGE_SIZE - 24 - (PAGE_SIZE - 100));
+	must(use_region(server.mr->length));
+	for (i = 0; i < LENGTH; i++) {
+		expect(!memchr_inv(many[i], 0, sg[i].offset));
+		for (j = 0; j < sg[i].length; j++)
+			expect(many[i][sg[i].offset + j] == byte_at(offset++));
+		expect(!memchr_inv(many[i] + sg[i].offset + j, 0,
+				   PAGE_SIZE - sg[i].offset - j));
+	}
+	return 0;
+}
+
+static int check_long_list(void)
+{
+	struct scatterlist *sg;
+	int rc;
+
+	must(connect_both());
+	sg = kcalloc(LENGTH, sizeof(*sg), GFP_KERNEL);
+	expect(sg);
+	rc = with_long_list(sg);
+	put_many();
+	kfree(sg);
+	return rc;
+}
+
+/* One page of the region has all of the buffer, which is aligned to its size. */
+static int check_large_page(void)
+{
+	struct scatterlist sg;
+	u64 i;
+
+	must(connect_both());
+	sg_init_one(&sg, server.buf, SIZE);
+	expect(ib_dma_map_sg(dev, &sg, 1, DMA_BIDIRECTIONAL) == 1);
+	must(exchange_mr(IB_MR_TYPE_MEM_REG, 1));
+	must(register_list(&sg, 1, NULL, SIZE));
+	expect(server.mr->length == SIZE);
+	must(use_region(SIZE));
+	for (i = 0; i < SIZE; i++)
+		expect(server.buf[i] == byte_at(i));
+	return 0;
+}
+
+/* Pieces of any length anywhere in their pages, some of which continue the one before. */
+static int with_gaps(struct scatterlist *sg)
+{
+	unsigned int first = 5;
+	struct request r;
+	u64 offset = 0;
+	struct work w;
+	u32 key;
+	int i, j;
+
+	must(get_many());
+	sg_init_table(sg, LENGTH);
+	for (i = 0; i < LENGTH; i++) {
+		u32 at = i * 37 % 4000, len = 1 + i * 53 % (PAGE_SIZE - at);
+
+		sg_set_page(&sg[i], virt_to_page(many[i]), len, at);
+	}
+	sg[0].length += first;
+	for (i = 1; i < LENGTH; i += 7)
+		sg_set_page(&sg[i], virt_to_page(many[i - 1]), 3,
+			    sg[i - 1].offset + sg[i - 1].length);
+	expect(ib_dma_map_sg(dev, sg, LENGTH, DMA_BIDIRECTIONAL) == LENGTH);
+	expect(dev->attrs.kernel_cap_flags & IBK_SG_GAPS_REG);
+
+	/* As many as there is room for. Those that continue another one need none. */
+	must(exchange_mr(IB_MR_TYPE_SG_GAPS, 6));
+	expect(ib_map_mr_sg(server.mr, sg, LENGTH, &first, PAGE_SIZE) == 7);
+	expect(!first);
+	first = 5;
+
+	must(exchange_mr(IB_MR_TYPE_SG_GAPS, LENGTH));
+	must(register_list(sg, LENGTH, &first, PAGE_SIZE));
+	for (i = 0; i < LENGTH; i++)
+		offset += sg[i].length;
+	expect(server.mr->length == offset - 5);
+	must(use_region(server.mr->length));
+	offset = 0;
+	for (i = 0; i < LENGTH; i++) {
+		u8 *at = sg_virt(&sg[i]);
+
+		j = i ? 0 : 5;
+		expect(i % 7 == 1 || !memchr_inv(many[i], 0, sg[i].offset + j));
+		for (; j < sg[i].length; j++)
+			expect(at[j] == byte_at(offset++));
+		if (i % 7 != 1 && i % 7 != 0)
+			expect(!memchr_inv(at + j, 0, PAGE_SIZE - sg[i].offset - j));
+	}
+
+	/* A byte more is refused, and none of it written. */
+	key = server.mr->rkey;
+	memset(client.buf, 0xee, 8);
+	must(post(&client, transfer(&w, &r, &client, IB_WR_RDMA_READ, 8,
+				    server.mr->iova + offset - 7, key)));
+	must(completed(&r, IB_WC_REM_ACCESS_ERR));
+	expect(!memchr_inv(client.buf, 0xee, 8));
+	return 0;
+}
+
+static int check_gaps(void)
+{
+	struct scatterlist *sg;
+	int rc;
+
+	must(connect_both());
+	sg = kcalloc(LENGTH, sizeof(*sg), GFP_KERNEL);
+	expect(sg);
+	rc = with_gaps(sg);
+	put_many();
+	kfree(sg);
+	return rc;
+}
+
 /*
  * The device is removed while its last identifier releases it, and the releasing thread loses its
  * CPU between the release of the device and that of its GID (docs/upstream/0004).
@@ -1321,6 +1532,9 @@ static const struct {
 	{ "reg-empty", check_reg_empty },
 	{ "reg-twice", check_reg_twice },
 	{ "reg-foreign", check_reg_foreign },
+	{ "long-list", check_long_list },
+	{ "large-page", check_large_page },
+	{ "gaps", check_gaps },
 	{ "inv-key", check_inv_key },
 	{ "inv-unknown", check_inv_unknown },
 	{ "inv-dma", check_inv_dma },

@@ -345,6 +345,7 @@ impl Driver for Siw {
             max_qp_init_rd_atom: limits::ORD,
             max_res_rd_atom: limits::QP * limits::IRD,
             max_fast_reg_page_list_len: limits::FAST_REG_PAGES,
+            sg_gaps_reg: true,
             ..Default::default()
         }
     }

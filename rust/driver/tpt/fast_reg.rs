@@ -35,10 +35,7 @@ use iwarp::{
         stag::Stag, //
     }, //
 };
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 /// The page list between `map_mr_sg` and REG_MR. Empty while a posted request has it, and for other
 /// kinds of regions.
@@ -94,7 +91,7 @@ impl RegWr {
             stag: self.stag,
             rights: self.rights,
             len: list.len(),
-            max_len: (list.capacity() * PAGE_SIZE) as u64,
+            max_len: list.max_len(),
             pd,
         };
         self.entry.register(|region, state| {

@@ -208,9 +208,11 @@ impl mr::Operations<Siw> for Mr {
 
     /// A region that REG_MR work requests fill.
     fn alloc(pd: &rdma::Pd<Siw>, kind: mr::Type, max_sg: u32) -> Result<mr::Made<Self>> {
-        if !matches!(kind, mr::Type::MemReg) {
-            return Err(errno::eopnotsupp());
-        }
+        let gaps = match kind {
+            mr::Type::MemReg => false,
+            mr::Type::SgGaps => true,
+            mr::Type::Other(_) => return Err(errno::eopnotsupp()),
+        };
         if max_sg == 0 {
             return Err(EINVAL);
         }
@@ -218,8 +220,8 @@ impl mr::Operations<Siw> for Mr {
             return Err(ENOMEM);
         }
         let pages = max_sg as usize;
-        let live = PageList::new(pages)?;
-        let shadow = PageList::new(pages)?;
+        let live = PageList::new(pages, gaps)?;
+        let shadow = PageList::new(pages, gaps)?;
         let mr = add(pd, None, |stag, pd| {
             Entry::new(
                 Kind::FastMr,

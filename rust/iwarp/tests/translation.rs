@@ -8,6 +8,7 @@ mod page_layout;
 
 use common::Rng;
 use page_layout::{
+    find_piece,
     split,
     Order,
     PageLayout,
@@ -164,6 +165,7 @@ fn pages_are_as_large_as_they_can_be() {
             let part = 1 + rng.below(*len);
             runs.add(*addr, part);
             if part < *len {
+                assert!(runs.is_continued(addr + part));
                 runs.add(addr + part, len - part);
             }
         }
@@ -222,5 +224,25 @@ fn lists_of_a_page() {
         if place == LIST {
             (list, place) = (list + 1, 0);
         }
+    }
+}
+
+#[test]
+fn the_piece_of_each_byte() {
+    let mut rng = Rng::new(26);
+    for _ in 0..2000 {
+        let count = rng.below(20) as usize;
+        let mut starts = Vec::new();
+        let mut owner = Vec::new();
+        for piece in 0..count {
+            starts.push(owner.len() as u64);
+            owner.resize(owner.len() + 1 + rng.below(5) as usize, piece);
+        }
+        for (offset, piece) in owner.iter().enumerate() {
+            let found = find_piece(count, offset as u64, |at| starts.get(at).copied());
+            assert_eq!(found, Some(*piece));
+        }
+        let beyond = find_piece(count, u64::MAX, |at| starts.get(at).copied());
+        assert_eq!(beyond, count.checked_sub(1));
     }
 }

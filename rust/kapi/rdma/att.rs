@@ -18,7 +18,7 @@ use super::page_layout::{
 pub(crate) struct Translation {
     /// The order of the table.
     pub(crate) order: Order,
-    /// The size of the region's pages in bytes.
+    /// The size of the region's pages in bytes; 0 if they have none.
     pub(crate) page_size: u64,
 }
 
@@ -34,7 +34,7 @@ enum Lists {
     Second(KVVec<Node>),
 }
 
-/// A table of the addresses of pages.
+/// A table of numbers, which are mostly addresses of pages.
 ///
 /// It consists of lists that are not larger than a page, up to 2^27 entries. The lookup takes as
 /// long for the last entry as for the first one. The drop may sleep, unless the order is below
@@ -73,6 +73,11 @@ impl Att {
             }
         };
         Ok(Self { lists, len })
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn order(&self) -> Order {

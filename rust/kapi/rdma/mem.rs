@@ -5,7 +5,6 @@
 use core::ptr::NonNull;
 
 use kernel::{
-    ffi,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -19,20 +18,15 @@ use kernel::{
 
 use super::{
     att::Translation,
-    mr::MrBase,
     odp::{
         Inside,
         OdpUmem, //
     },
-    page_layout::PageLayout,
+    page_list::PageList,
     umem::Umem, //
 };
 use crate::kapi::{
-    bindings::{
-        self,
-        ib_mr,
-        scatterlist, //
-    },
+    bindings,
     crc32c::Crc32c,
     net::{
         Skb,
@@ -61,158 +55,6 @@ impl DmaGrant {
     pub(super) unsafe fn new() -> Self {
         // INVARIANT: By the requirements of this function, and the contract of `ib_sge`.
         Self(())
-    }
-}
-
-/// A consumer's list of buffers, to be mapped to a region.
-///
-/// # Invariants
-///
-/// The pointers are those of a `map_mr_sg` call that is being executed. What they describe is
-/// mapped in the kernel as long as it may be registered: until the region is invalidated or
-/// deregistered.
-pub(crate) struct SgList<'a> {
-    mr: &'a MrBase,
-    sg: *mut scatterlist,
-    nents: i32,
-    offset: *mut u32,
-}
-
-impl<'a> SgList<'a> {
-    /// # Safety
-    ///
-    /// The pointers are those of a `map_mr_sg` call for `mr` that lasts during `'a`. The consumer
-    /// keeps the memory as the type invariants say.
-    pub(super) unsafe fn from_raw(
-        mr: &'a MrBase,
-        sg: *mut scatterlist,
-        nents: i32,
-        offset: *mut u32,
-    ) -> Self {
-        // INVARIANT: By the requirements of this function.
-        Self {
-            mr,
-            sg,
-            nents,
-            offset,
-        }
-    }
-}
-
-/// Pages of the kernel, as a region made by `alloc_mr` has them.
-///
-/// They belong to the consumer. Code that revokes access to them must [forget](Self::forget) them.
-///
-/// # Invariants
-///
-/// `len` bytes of `pages`, which `layout` describes, are what a consumer mapped, and has not asked
-/// back if the list is the one of a valid region.
-pub(crate) struct PageList {
-    pages: KVVec<u64>,
-    max: usize,
-    /// The layout of the mapped pages, if there are any.
-    layout: Option<PageLayout>,
-    len: u64,
-}
-
-impl PageList {
-    /// An empty list with room for `max` pages. May sleep.
-    pub(crate) fn new(max: usize) -> Result<Self> {
-        Ok(Self {
-            pages: KVVec::with_capacity(max, GFP_KERNEL_ACCOUNT)?,
-            max,
-            layout: None,
-            len: 0,
-        })
-    }
-
-    /// The number of pages that the list has room for.
-    pub(crate) fn capacity(&self) -> usize {
-        self.max
-    }
-
-    /// The number of bytes.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Replaces the list by what the consumer wants to map, and returns how many of its buffers
-    /// that is. Sets `iova` and `length` of the region. Any context.
-    pub(crate) fn fill(&mut self, sg: SgList<'_>) -> Result<usize> {
-        self.forget();
-        let page_size = sg.mr.page_size();
-        if !page_size.is_power_of_two() {
-            return Err(EINVAL);
-        }
-        let mr = sg.mr.as_raw();
-        sg.mr.begin_sink(&raw mut *self);
-        // SAFETY: The list is valid by the type invariants; `set_page` finds this list.
-        let ret =
-            unsafe { bindings::ib_sg_to_pages(mr, sg.sg, sg.nents, sg.offset, Some(set_page)) };
-        sg.mr.end_sink();
-        let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
-
-        let layout = PageLayout::new(page_size.trailing_zeros(), sg.mr.iova()).ok_or(EINVAL)?;
-        self.layout = Some(layout);
-        // INVARIANT: Not more than there are pages.
-        self.len = sg.mr.len().min(layout.capacity(self.pages.len() as u64));
-        Ok(mapped)
-    }
-
-    /// Gives the pages back: the list gives access to nothing any more. Any context.
-    pub(crate) fn forget(&mut self) {
-        self.pages.clear();
-        self.layout = None;
-        // INVARIANT: Empty.
-        self.len = 0;
-    }
-
-    /// Makes this list a copy of another, without allocating. Any context.
-    pub(crate) fn copy_from(&mut self, other: &PageList) -> Result {
-        if other.pages.len() > self.max {
-            return Err(ENOMEM);
-        }
-        self.pages.clear();
-        for page in &other.pages {
-            self.push(*page)?;
-        }
-        self.layout = other.layout;
-        // INVARIANT: As in `other`.
-        self.len = other.len;
-        Ok(())
-    }
-
-    fn push(&mut self, page: u64) -> Result {
-        if self.pages.len() >= self.max {
-            return Err(ENOMEM);
-        }
-        self.pages.push_within_capacity(page).map_err(|_| ENOMEM)
-    }
-
-    /// The address of the byte at `offset`, and the number of bytes from it to the end of its page.
-    fn locate(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
-        let place = self.layout?.locate(offset)?;
-        let addr = self
-            .pages
-            .get(place.page)?
-            .checked_add(place.within as u64)?;
-        Some((NonNull::new(addr as usize as *mut u8)?, place.room))
-    }
-}
-
-/// Adds a page to the list that [`PageList::fill`] is filling.
-///
-/// # Safety
-///
-/// Called by `ib_sg_to_pages` as that function called it.
-unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
-    // SAFETY: `ib_mr` is at the beginning of the base of our regions.
-    let base = unsafe { MrBase::from_raw(mr) };
-    // SAFETY: `fill` set it, borrows it and waits for this call.
-    let list = unsafe { &mut *base.sink() };
-    match list.push(page) {
-        Ok(()) => 0,
-        Err(e) => e.to_errno(),
     }
 }
 
@@ -268,7 +110,8 @@ impl Backing {
     pub(crate) fn translation(&self) -> Option<Translation> {
         match self {
             Self::User(umem) => umem.translation(),
-            Self::Odp(_) | Self::Pages(_) | Self::Dma(_) => None,
+            Self::Pages(list) => Some(list.translation()),
+            Self::Odp(_) | Self::Dma(_) => None,
         }
     }
 

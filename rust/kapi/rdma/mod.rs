@@ -29,6 +29,7 @@ mod object;
 pub(crate) mod odp;
 mod ops;
 mod page_layout;
+mod page_list;
 pub(crate) mod pd;
 pub(crate) mod qp;
 mod registration;
@@ -53,12 +54,13 @@ pub(crate) use self::{
     },
     gate::InUse,
     link::{LinkOps, LinkRegistration},
-    mem::{Backing, DmaGrant, PageList, SgList},
+    mem::{Backing, DmaGrant},
     mmap::{MmapEntry, RingMem},
     mr::Mr,
     mw::Mw,
     object::ObjId,
     odp::{Advice, OdpUmem},
+    page_list::{PageList, SgList},
     pd::Pd,
     qp::Qp,
     registration::DriverRegistration,

@@ -4,8 +4,9 @@
 //!
 //! The core does not allocate them. [`mem`](super::mem) has what is behind a region.
 
+mod base;
+
 use core::{
-    cell::UnsafeCell,
     marker::PhantomData,
     ops::Deref,
     ptr::null_mut, //
@@ -13,18 +14,15 @@ use core::{
 
 use kernel::{
     ffi,
-    prelude::*,
-    types::Opaque, //
+    prelude::*, //
 };
+
+pub(super) use self::base::MrBase;
 
 use super::{
     details::Details,
     device::Driver,
-    mem::{
-        DmaGrant,
-        PageList,
-        SgList, //
-    },
+    mem::DmaGrant,
     odp::Advice,
     ops::{
         count,
@@ -32,6 +30,7 @@ use super::{
         to_errno,
         Int, //
     },
+    page_list::SgList,
     pd::Pd,
     udata::Udata,
     wr::Sge, //
@@ -214,62 +213,6 @@ pub(crate) struct Made<T> {
     pub(crate) len: u64,
 }
 
-/// The part of a region that does not depend on the provider.
-///
-/// # Invariants
-///
-/// `ibmr` was initialised by [`Mr::create`] and by the core.
-#[repr(C)]
-pub(super) struct MrBase {
-    ibmr: Opaque<ib_mr>,
-    /// The list that a `map_mr_sg` fills. Consumers may not make two such calls at a time for a
-    /// region.
-    sink: UnsafeCell<*mut PageList>,
-}
-
-impl MrBase {
-    /// # Safety
-    ///
-    /// `raw` is in a region of ours that stays during `'a`.
-    pub(super) unsafe fn from_raw<'a>(raw: *const ib_mr) -> &'a Self {
-        // SAFETY: By the requirements of this function; `ibmr` is at offset 0.
-        unsafe { &*raw.cast() }
-    }
-
-    pub(super) fn as_raw(&self) -> *mut ib_mr {
-        self.ibmr.get()
-    }
-
-    pub(super) fn page_size(&self) -> u32 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { (*self.as_raw()).page_size }
-    }
-
-    pub(super) fn iova(&self) -> u64 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { (*self.as_raw()).iova }
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        // SAFETY: Valid by the type invariants.
-        unsafe { (*self.as_raw()).length }
-    }
-
-    pub(super) fn begin_sink(&self, list: *mut PageList) {
-        // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
-        unsafe { *self.sink.get() = list };
-    }
-
-    pub(super) fn end_sink(&self) {
-        self.begin_sink(null_mut());
-    }
-
-    pub(super) fn sink(&self) -> *mut PageList {
-        // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
-        unsafe { *self.sink.get() }
-    }
-}
-
 /// A memory region, with the provider's payload [`Driver::Mr`]. It is not counted: the core frees
 /// it once [`Operations::dereg`] has succeeded.
 #[repr(C)]
@@ -304,10 +247,7 @@ impl<D: Driver> Mr<D> {
         ibmr.iova = new.iova;
         ibmr.length = new.len;
         let mr = slot.write(Self {
-            base: MrBase {
-                ibmr: Opaque::new(ibmr),
-                sink: UnsafeCell::new(null_mut()),
-            },
+            base: MrBase::new(ibmr),
             _p: PhantomData,
             data: new.data,
         });

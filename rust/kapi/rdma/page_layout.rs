@@ -127,6 +127,11 @@ impl Runs {
         self.len = self.len.saturating_add(len);
     }
 
+    /// Whether a run at `addr` continues the last one.
+    pub(crate) fn is_continued(&self, addr: u64) -> bool {
+        self.len != 0 && self.end == addr
+    }
+
     /// The number of bytes so far.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -178,4 +183,24 @@ impl Order {
 #[inline]
 pub(crate) const fn split(index: usize) -> (usize, usize) {
     (index / LIST, index % LIST)
+}
+
+/// The last of `count` pieces that begins at `offset` or before, if the first does. `start` tells
+/// where a piece begins; each begins behind the one before.
+pub(crate) fn find_piece(
+    count: usize,
+    offset: u64,
+    start: impl Fn(usize) -> Option<u64>,
+) -> Option<usize> {
+    let (mut low, mut high) = (0usize, count);
+    // Those in front of `low` begin at `offset` or before, those from `high` on behind it.
+    while low < high {
+        let mid = low.midpoint(high);
+        if start(mid)? <= offset {
+            low = mid.checked_add(1)?;
+        } else {
+            high = mid;
+        }
+    }
+    low.checked_sub(1)
 }

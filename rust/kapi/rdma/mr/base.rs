@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions, for those who do not know the provider.
+
+use core::{
+    cell::UnsafeCell,
+    ptr::null_mut, //
+};
+
+use kernel::types::Opaque;
+
+use crate::kapi::{
+    bindings::ib_mr,
+    rdma::page_list::PageList, //
+};
+
+/// The part of a region that does not depend on the provider.
+///
+/// # Invariants
+///
+/// `ibmr` was initialised by [`Mr::create`](super::Mr) and by the core.
+#[repr(C)]
+pub(in crate::kapi::rdma) struct MrBase {
+    ibmr: Opaque<ib_mr>,
+    /// The list that a `map_mr_sg` fills. Consumers may not make two such calls at a time for a
+    /// region.
+    sink: UnsafeCell<*mut PageList>,
+}
+
+impl MrBase {
+    /// Of a region that the core does not know yet.
+    pub(super) fn new(ibmr: ib_mr) -> Self {
+        // INVARIANT: The caller is `Mr::create`, which gives it to the core.
+        Self {
+            ibmr: Opaque::new(ibmr),
+            sink: UnsafeCell::new(null_mut()),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `raw` is in a region of ours that stays during `'a`.
+    pub(in crate::kapi::rdma) unsafe fn from_raw<'a>(raw: *const ib_mr) -> &'a Self {
+        // SAFETY: By the requirements of this function; `ibmr` is at offset 0.
+        unsafe { &*raw.cast() }
+    }
+
+    pub(in crate::kapi::rdma) fn as_raw(&self) -> *mut ib_mr {
+        self.ibmr.get()
+    }
+
+    pub(in crate::kapi::rdma) fn page_size(&self) -> u32 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { (*self.as_raw()).page_size }
+    }
+
+    pub(in crate::kapi::rdma) fn iova(&self) -> u64 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { (*self.as_raw()).iova }
+    }
+
+    pub(in crate::kapi::rdma) fn len(&self) -> u64 {
+        // SAFETY: Valid by the type invariants.
+        unsafe { (*self.as_raw()).length }
+    }
+
+    /// For the `map_mr_sg` that is being executed.
+    pub(in crate::kapi::rdma) fn set_iova(&self, iova: u64) {
+        // SAFETY: Valid by the type invariants; nobody else sets it meanwhile.
+        unsafe { (*self.as_raw()).iova = iova };
+    }
+
+    /// As [`Self::set_iova`].
+    pub(in crate::kapi::rdma) fn set_len(&self, len: u64) {
+        // SAFETY: Valid by the type invariants; nobody else sets it meanwhile.
+        unsafe { (*self.as_raw()).length = len };
+    }
+
+    pub(in crate::kapi::rdma) fn begin_sink(&self, list: *mut PageList) {
+        // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
+        unsafe { *self.sink.get() = list };
+    }
+
+    pub(in crate::kapi::rdma) fn end_sink(&self) {
+        self.begin_sink(null_mut());
+    }
+
+    pub(in crate::kapi::rdma) fn sink(&self) -> *mut PageList {
+        // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
+        unsafe { *self.sink.get() }
+    }
+}
