@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks of how regions translate addresses: long tables, large pages. Both ends are in
+ * Checks of how regions translate addresses: long tables, large pages, dmabufs. Both ends are in
  * this process, the accepting one with a device in another network namespace, so that data goes by
  * reference. Run as root, as "region-check NEAR-DEVICE FAR-DEVICE NAMESPACE FAR-ADDRESS TEST...".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+#include <linux/dma-heap.h>
+#include <linux/udmabuf.h>
 
 #define WC_MS 20000
 #include "ends.h"
@@ -332,13 +337,185 @@ static void test_limit(void)
 	munmap(at, 64 * PAGE);
 }
 
+/* Dmabufs. */
+
+/* How many there are on this machine. */
+static int dmabufs(void)
+{
+	FILE *f = fopen("/sys/kernel/debug/dma_buf/bufinfo", "r");
+	char line[512];
+	int n = -1;
+
+	must(!f);
+	while (fgets(line, sizeof(line), f))
+		sscanf(line, "Total %d objects", &n);
+	fclose(f);
+	expect(n >= 0);
+	return n;
+}
+
+static bool dmabufs_become(int n)
+{
+	for (int i = 0; i < 5000; i++, usleep(1000))
+		if (dmabufs() == n)
+			return true;
+	return false;
+}
+
+/* A dmabuf of LEN bytes of a file, and its memory. */
+static int udmabuf(size_t len, char **at)
+{
+	int node = open("/dev/udmabuf", O_RDWR), file = memfd_create("udmabuf", MFD_ALLOW_SEALING), fd;
+	struct udmabuf_create create = { .memfd = file, .flags = UDMABUF_FLAGS_CLOEXEC, .size = len };
+
+	must(node < 0 || file < 0 || ftruncate(file, len) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK));
+	must((fd = ioctl(node, UDMABUF_CREATE, &create)) < 0);
+	*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	must(*at == MAP_FAILED);
+	close(file);
+	close(node);
+	return fd;
+}
+
+/* One of the system heap. */
+static int heap(size_t len, int flags, char **at)
+{
+	struct dma_heap_allocation_data alloc = { .len = len, .fd_flags = flags | O_CLOEXEC };
+	int node = open("/dev/dma_heap/system", O_RDWR);
+
+	must(node < 0);
+	must(ioctl(node, DMA_HEAP_IOCTL_ALLOC, &alloc));
+	close(node);
+	*at = NULL;
+	if (flags == O_RDWR) {
+		*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, alloc.fd, 0);
+		must(*at == MAP_FAILED);
+	}
+	return alloc.fd;
+}
+
+static void use_dmabuf(int fd, char *at, size_t size)
+{
+	static const struct {
+		size_t from, behind;
+	} parts[] = { { 0, 0 }, { PAGE, 0 }, { 3 * PAGE + 123, 77 }, { 0, PAGE + 1 } };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		size_t from = parts[i].from;
+		struct region r = { .at = at + from, .len = size - from - parts[i].behind };
+
+		fill(&r);
+		r.iova = 0x7000000000 + from % PAGE;
+		must(!(r.source = ibv_reg_dmabuf_mr(p.a.pd, from, r.len, r.iova, fd, RIGHTS)));
+		must(!(r.target = ibv_reg_dmabuf_mr(p.b.pd, from, r.len, r.iova, fd, RIGHTS)));
+		use(&r, size / 4, 20);
+		dereg(&r);
+		free(r.model);
+	}
+}
+
+static void refused(int fd, size_t from, size_t len, int access, int error)
+{
+	errno = 0;
+	if (ibv_reg_dmabuf_mr(p.a.pd, from, len, from, fd, access) || errno != error)
+		die("errno is %d, not %d", errno, error);
+}
+
+static void check_refused(int fd, size_t size)
+{
+	int file = memfd_create("file", 0);
+
+	must(file < 0 || ftruncate(file, size));
+	refused(-1, 0, PAGE, RIGHTS, EBADF);
+	refused(file, 0, PAGE, RIGHTS, EINVAL);
+	refused(fd, 0, 0, RIGHTS, EINVAL);
+	refused(fd, 0, size + 1, RIGHTS, EINVAL);
+	refused(fd, size, PAGE, RIGHTS, EINVAL);
+	refused(fd, -PAGE, 2 * PAGE, RIGHTS, EINVAL);
+	close(file);
+}
+
+/* What a killed program had is released. */
+static void check_killed(int fd, int before)
+{
+	int ready[2], status;
+	char byte;
+	pid_t child;
+
+	must(pipe(ready));
+	child = fork();
+	if (!child) {
+		must(!ibv_reg_dmabuf_mr(open_near(), 0, PAGE, 0, fd, IBV_ACCESS_REMOTE_READ));
+		close(fd);
+		must(write(ready[1], "", 1) != 1);
+		pause();
+	}
+	close(ready[1]);
+	must(read(ready[0], &byte, 1) != 1);
+	close(ready[0]);
+	close(fd);
+	expect(dmabufs() == before + 1);
+	must(kill(child, SIGKILL) || waitpid(child, &status, 0) < 0);
+	expect(dmabufs_become(before));
+}
+
+static void test_udmabuf(void)
+{
+	const size_t size = 40 * PAGE;
+	int before = dmabufs(), fd;
+	struct ibv_mr *mr;
+	char *at;
+
+	fd = udmabuf(size, &at);
+	use_dmabuf(fd, at, size);
+	check_refused(fd, size);
+	/* The region keeps the buffer. */
+	must(!(mr = ibv_reg_dmabuf_mr(p.a.pd, 0, size, 0, fd, RIGHTS)));
+	close(fd);
+	expect(dmabufs() == before + 1);
+	must(ibv_dereg_mr(mr));
+	expect(dmabufs_become(before));
+	munmap(at, size);
+
+	fd = udmabuf(size, &at);
+	munmap(at, size);
+	check_killed(fd, before);
+}
+
+static void test_heap(void)
+{
+	const size_t size = 3 * HUGE;
+	int before = dmabufs(), fd;
+	struct ibv_mr *mr;
+	char *at;
+
+	fd = heap(size, O_RDWR, &at);
+	use_dmabuf(fd, at, size);
+	check_refused(fd, size);
+	close(fd);
+	munmap(at, size);
+	/* A descriptor for reading gives no right to write. */
+	fd = heap(size, O_RDONLY, &at);
+	refused(fd, 0, PAGE, IBV_ACCESS_LOCAL_WRITE, EACCES);
+	must(!(mr = ibv_reg_dmabuf_mr(p.a.pd, 0, PAGE, 0, fd, IBV_ACCESS_REMOTE_READ)));
+	must(ibv_dereg_mr(mr));
+	check_killed(fd, before);
+}
+
+/* The stock library has no such verb. */
+static void test_no_dmabuf(void)
+{
+	refused(0, 0, PAGE, RIGHTS, EOPNOTSUPP);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 	bool alone; /* without a connection */
 } tests[] = {
 	{ "orders", test_orders, false }, { "runs", test_runs, false }, { "huge", test_huge, false },
-	{ "limit", test_limit, true }, { "tables", test_tables, true },
+	{ "limit", test_limit, true }, { "tables", test_tables, true }, { "udmabuf", test_udmabuf, false },
+	{ "heap", test_heap, false }, { "no-dmabuf", test_no_dmabuf, false },
 };
 
 int main(int argc, char **argv)

@@ -5,8 +5,10 @@
  */
 
 #include <linux/capability.h>
+#include <linux/dma-buf.h>
 #include <linux/hmm.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/pid.h>
 #include <linux/preempt.h>
@@ -382,6 +384,52 @@ struct scatterlist *kapi_sg_next(struct scatterlist *sg, u64 *addr, u64 *len)
 	*addr = sg_dma_address(sg);
 	*len = sg_dma_len(sg);
 	return sg_next(sg);
+}
+
+MODULE_IMPORT_NS("DMA_BUF");
+
+/* Maps a dmabuf, to be accessed by the CPU until kapi_dmabuf_put(). */
+struct dma_buf *kapi_dmabuf_get(int fd, bool write, void **addr, size_t *len)
+{
+	struct dma_buf *buf = dma_buf_get(fd);
+	struct iosys_map map;
+	int ret;
+
+	if (IS_ERR(buf))
+		return buf;
+	ret = -EACCES;
+	if (write && !(buf->file->f_mode & FMODE_WRITE))
+		goto put;
+	ret = -EOPNOTSUPP;
+	if (!buf->ops->vmap)
+		goto put;
+	ret = dma_buf_vmap_unlocked(buf, &map);
+	if (ret)
+		goto put;
+	ret = -EOPNOTSUPP;
+	if (map.is_iomem)
+		goto unmap;
+	ret = dma_buf_begin_cpu_access(buf, DMA_BIDIRECTIONAL);
+	if (ret)
+		goto unmap;
+	*addr = map.vaddr;
+	*len = buf->size;
+	return buf;
+
+unmap:
+	dma_buf_vunmap_unlocked(buf, &map);
+put:
+	dma_buf_put(buf);
+	return ERR_PTR(ret);
+}
+
+void kapi_dmabuf_put(struct dma_buf *buf, void *addr)
+{
+	struct iosys_map map = IOSYS_MAP_INIT_VADDR(addr);
+
+	dma_buf_end_cpu_access(buf, DMA_BIDIRECTIONAL);
+	dma_buf_vunmap_unlocked(buf, &map);
+	dma_buf_put(buf);
 }
 
 /* How many bytes from @addr on are in its page of the direct map. */

@@ -60,6 +60,9 @@ use kernel::{
     sync::Arc, //
 };
 
+/// The rights for which the memory must be writable.
+const MAY_WRITE: Rights = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
+
 /// The driver's part of a memory region.
 pub(crate) struct Mr(Slot);
 
@@ -206,6 +209,25 @@ impl mr::Operations<Siw> for Mr {
         Ok(mr.made(base, len))
     }
 
+    /// Maps a dmabuf.
+    fn reg_dmabuf(pd: &rdma::Pd<Siw>, req: &mr::DmabufReq) -> Result<mr::Made<Self>> {
+        let rights = rights(req.access)?;
+        let base = base(rights, req.iova, req.len)?;
+        let writes = rights.intersects(MAY_WRITE);
+        let umem = Umem::get_dmabuf(req.fd, req.offset, req.len, writes)?;
+        let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
+        let len = req.len;
+        let mr = add(pd, None, |stag, pd| {
+            Entry::new(
+                Kind::Mr,
+                true,
+                State::new(stag, pd, rights, base, len, Backing::User(umem)),
+                None,
+            )
+        })?;
+        Ok(mr.made(base, len))
+    }
+
     /// A region that REG_MR work requests fill.
     fn alloc(pd: &rdma::Pd<Siw>, kind: mr::Type, max_sg: u32) -> Result<mr::Made<Self>> {
         let gaps = match kind {
@@ -287,8 +309,7 @@ impl mr::Operations<Siw> for Mr {
             Some(_) => base(rights, iova, len)?,
             None => before.base,
         };
-        let may_write = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
-        let pins_anew = rights.intersects(may_write) && !old.is_writable();
+        let pins_anew = rights.intersects(MAY_WRITE) && !old.is_writable();
         let memory = if change.memory.is_some() || pins_anew {
             // The address means other memory in another process.
             if change.memory.is_none() && !old.is_of_current() {

@@ -204,6 +204,21 @@ fn runs_fill_a_table() {
 }
 
 #[test]
+fn one_page_has_all_that_is_contiguous() {
+    let mut rng = Rng::new(25);
+    for _ in 0..10_000 {
+        let len = 1 + (rng.next() >> (1 + rng.below(62)));
+        let layout = PageLayout::whole(len).unwrap();
+        assert_eq!(layout.pages(len), Some(1));
+        let at = rng.below(len);
+        let place = layout.locate(at).unwrap();
+        assert_eq!((place.page, place.within as u64), (0, at));
+        assert!(place.room as u64 >= len - at);
+    }
+    assert_eq!(PageLayout::whole(1 << 63), None);
+}
+
+#[test]
 fn lists_of_a_page() {
     assert_eq!(LIST * size_of::<u64>(), 4096);
     for (entries, order) in [

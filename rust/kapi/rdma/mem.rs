@@ -156,7 +156,7 @@ impl Backing {
     /// Whether [`Self::share`] is possible: for pinned memory of a program, because no contract
     /// covers other pages.
     pub(crate) fn can_share(&self) -> bool {
-        matches!(self, Self::User(_))
+        matches!(self, Self::User(umem) if umem.has_pages())
     }
 
     /// The address of the byte at `offset`, and the number of bytes from it on that are contiguous.

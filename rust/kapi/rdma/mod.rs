@@ -18,6 +18,7 @@ mod att;
 pub(crate) mod cq;
 mod details;
 mod device;
+mod dmabuf;
 mod gate;
 pub(crate) mod iwcm;
 mod link;

@@ -43,7 +43,8 @@ use crate::kapi::{
         ib_pd,
         ib_udata,
         scatterlist,
-        sk_buff, //
+        sk_buff,
+        uverbs_attr_bundle, //
     },
     errno, //
 };
@@ -86,6 +87,11 @@ use crate::kapi::{
 pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
     /// A program registers memory of its own. May sleep.
     fn reg_user(pd: &Pd<D>, req: &UserReq, udata: Option<&mut Udata<'_>>) -> Result<Made<Self>> {
+        missing()
+    }
+
+    /// A program registers part of a dmabuf. May sleep.
+    fn reg_dmabuf(pd: &Pd<D>, req: &DmabufReq) -> Result<Made<Self>> {
         missing()
     }
 
@@ -159,6 +165,21 @@ pub(crate) mod access {
 pub(crate) struct UserReq {
     /// The address of the first byte in the program.
     pub(crate) start: u64,
+    /// The number of bytes.
+    pub(crate) len: u64,
+    /// The address of the first byte in work requests.
+    pub(crate) iova: u64,
+    /// The requested rights, of [`access`].
+    pub(crate) access: u32,
+}
+
+/// A part of a dmabuf to be registered.
+#[derive(Clone, Copy)]
+pub(crate) struct DmabufReq {
+    /// The descriptor in the current process.
+    pub(crate) fd: i32,
+    /// The first byte.
+    pub(crate) offset: u64,
     /// The number of bytes.
     pub(crate) len: u64,
     /// The address of the first byte in work requests.
@@ -320,6 +341,34 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
     mr_ptr(Mr::<D>::create(|| {
         <D::Mr>::reg_user(pd, &req, udata.as_mut())
     }))
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn reg_user_mr_dmabuf<D: Driver>(
+    pd: *mut ib_pd,
+    offset: u64,
+    len: u64,
+    iova: u64,
+    fd: Int,
+    access: Int,
+    dmah: *mut ib_dmah,
+    _attrs: *mut uverbs_attr_bundle,
+) -> *mut ib_mr {
+    if !dmah.is_null() {
+        return errno::eopnotsupp().to_ptr();
+    }
+    // SAFETY: By the requirements of this function.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    let req = DmabufReq {
+        fd,
+        offset,
+        len,
+        iova,
+        access: access as u32,
+    };
+    mr_ptr(Mr::<D>::create(|| <D::Mr>::reg_dmabuf(pd, &req)))
 }
 
 /// Changes a region in place, which null says to the core. The core then stores the domain, the

@@ -173,6 +173,7 @@ impl<D: Driver> Table<D> {
         query_srq: op!(<D::Srq>::HAS_QUERY, srq::query_srq::<D>),
         query_ucontext: op!(<D::Ucontext>::HAS_QUERY, ucontext::query_ucontext::<D>),
         reg_user_mr: op!(<D::Mr>::HAS_REG_USER, mr::reg_user_mr::<D>),
+        reg_user_mr_dmabuf: op!(<D::Mr>::HAS_REG_DMABUF, mr::reg_user_mr_dmabuf::<D>),
         req_notify_cq: op!(<D::Cq>::HAS_REQ_NOTIFY, cq::req_notify_cq::<D>),
         rereg_user_mr: op!(<D::Mr>::HAS_REREG_USER, mr::rereg_user_mr::<D>),
         resize_user_cq: op!(<D::Cq>::HAS_RESIZE, cq::resize_user_cq::<D>),

@@ -75,6 +75,12 @@ impl PageLayout {
 }
 
 impl PageLayout {
+    /// The layout of `len` bytes that are contiguous: one page has all of them. `None` for 2^63
+    /// bytes or more.
+    pub(crate) const fn whole(len: u64) -> Option<Self> {
+        Self::new(u64::BITS.saturating_sub(len.leading_zeros()), 0)
+    }
+
     /// The pages that begin in a run of contiguous bytes, by number and address. The run is the
     /// `len` bytes of the region from `offset` on, and is at `addr`. The first page begins in the
     /// first run, or before it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pinned user memory.
+//! Memory of programs: pinned, or a dmabuf.
 //!
 //! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
 //!
@@ -33,6 +33,7 @@ use super::{
         Device,
         Driver, //
     },
+    dmabuf::DmaBuf,
     page_layout::{
         PageLayout,
         Runs, //
@@ -161,15 +162,21 @@ impl Drop for Pinned {
     }
 }
 
+/// Whose memory it is.
+enum Source {
+    Pinned(Pinned),
+    DmaBuf(DmaBuf),
+}
+
 /// # Invariants
 ///
-/// `att` has the kernel addresses of the pages of `pinned`, which `layout` describes, for `len`
+/// `att` has the kernel addresses of the pages of `source`, which `layout` describes, for `len`
 /// bytes.
 #[repr(C)]
 struct Inner {
     /// At offset 0, for `release`.
     work: Opaque<work_struct>,
-    pinned: Pinned,
+    source: Source,
     att: Att,
     layout: PageLayout,
     len: u64,
@@ -211,13 +218,34 @@ impl Umem {
         // INVARIANT: Just pinned, which does not give null.
         let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
         let (layout, att) = pinned.translate(max_shift)?;
+        Self::new(Source::Pinned(pinned), att, layout, len)
+    }
+
+    /// Maps `len` bytes from `offset` on of the dmabuf `fd` of the current process. May sleep.
+    ///
+    /// Fails with `EINVAL` if it does not have them, with `EACCES` if `write` is asked for and the
+    /// descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory.
+    pub(crate) fn get_dmabuf(fd: i32, offset: u64, len: u64, write: bool) -> Result<Umem> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        let buf = DmaBuf::get(fd, write)?;
+        if len == 0 || end > buf.len() {
+            return Err(EINVAL);
+        }
+        let layout = PageLayout::whole(len).ok_or(EINVAL)?;
+        let mut att = Att::new(1, GFP_KERNEL_ACCOUNT)?;
+        // Inside, as just checked.
+        att.set(0, buf.addr().wrapping_add(offset))?;
+        Self::new(Source::DmaBuf(buf), att, layout, len)
+    }
+
+    fn new(source: Source, att: Att, layout: PageLayout, len: u64) -> Result<Umem> {
         if QUEUE.load(Acquire).is_null() {
             return Err(ENODEV);
         }
         let inner = KBox::new(
             Inner {
                 work: Opaque::uninit(),
-                pinned,
+                source,
                 att,
                 layout,
                 len,
@@ -230,9 +258,13 @@ impl Umem {
         Ok(Self(Some(inner)))
     }
 
+    /// The pinned memory; `None` for a dmabuf.
     fn pinned(&self) -> Option<&ib_umem> {
-        // SAFETY: Valid by the type invariants, and not changed any more.
-        Some(unsafe { self.0.as_ref()?.pinned.0.as_ref() })
+        match &self.0.as_ref()?.source {
+            // SAFETY: Valid by the type invariants, and not changed any more.
+            Source::Pinned(pinned) => Some(unsafe { pinned.0.as_ref() }),
+            Source::DmaBuf(_) => None,
+        }
     }
 
     /// The number of bytes.
@@ -240,13 +272,13 @@ impl Umem {
         self.0.as_ref().map_or(0, |inner| inner.len)
     }
 
-    /// The address of the first byte in the program.
+    /// The address of the first byte in the program; 0 for a dmabuf.
     pub(crate) fn start(&self) -> u64 {
         self.pinned().map_or(0, |umem| umem.address as u64)
     }
 
-    /// Whether it is of the current process: only there its address means this memory. Process
-    /// context.
+    /// Whether it is of the current process: only there its address means this memory. A dmabuf is
+    /// of none. Process context.
     pub(crate) fn is_of_current(&self) -> bool {
         let Some(umem) = self.pinned() else {
             return false;
@@ -257,9 +289,17 @@ impl Umem {
             .is_some_and(|mm| mm.as_raw() == umem.owning_mm.cast())
     }
 
-    /// Whether it was pinned to be written.
+    /// Whether it may be written.
     pub(crate) fn is_writable(&self) -> bool {
-        self.pinned().is_some_and(|umem| umem.writable() != 0)
+        match self.0.as_ref().map(|inner| &inner.source) {
+            Some(Source::DmaBuf(buf)) => buf.is_writable(),
+            _ => self.pinned().is_some_and(|umem| umem.writable() != 0),
+        }
+    }
+
+    /// Whether its pages may be given to others, which keep them.
+    pub(super) fn has_pages(&self) -> bool {
+        self.pinned().is_some()
     }
 
     /// How addresses are translated.

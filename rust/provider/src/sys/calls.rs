@@ -121,6 +121,18 @@ unsafe extern "C" {
         resp: Private,
         resp_size: usize,
     ) -> c_int;
+    /// `driver` has the driver's attributes, or is null. Before 49.0 there is no such parameter,
+    /// and nobody looks at it.
+    pub(super) fn ibv_cmd_reg_dmabuf_mr(
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: c_int,
+        access: c_int,
+        mr: *mut VerbsMr,
+        driver: *mut CommandBuffer,
+    ) -> c_int;
     pub(super) fn ibv_cmd_rereg_mr(
         mr: *mut VerbsMr,
         flags: u32,

@@ -37,9 +37,12 @@ use super::{
         VerbsMr, //
     }, //
 };
-use core::ffi::{
-    c_int,
-    c_void, //
+use core::{
+    ffi::{
+        c_int,
+        c_void, //
+    },
+    ptr::null_mut, //
 };
 
 /// `reg_mr`.
@@ -74,6 +77,41 @@ pub(super) unsafe extern "C" fn reg_mr(
                 cmd_size,
                 ans,
                 ans_size,
+            )
+        })?;
+        // SAFETY: The protection domain is valid.
+        Ok(mr.finish(Section::of(unsafe { Member::new(pd) })).cast())
+    };
+    object(reg())
+}
+
+/// `reg_dmabuf_mr`: part of a buffer of the descriptor `fd`.
+///
+/// # Safety
+///
+/// As `ops` says.
+pub(super) unsafe extern "C" fn reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    let reg = || {
+        let mut mr = Fresh::<VerbsMr, Section<Member>>::new()?;
+        // SAFETY: The protection domain is valid; the driver has no attributes of its own. The
+        // kernel checks the buffer.
+        Errno::check(unsafe {
+            private::ibv_cmd_reg_dmabuf_mr(
+                pd,
+                offset,
+                length,
+                iova,
+                fd,
+                access,
+                mr.base(),
+                null_mut(),
             )
         })?;
         // SAFETY: The protection domain is valid.

@@ -313,7 +313,10 @@ pub(super) struct VerbsContextOps {
     >,
     pub(super) query_qp_data_in_order_to_query_rt_values: [Unused; 2],
     pub(super) query_srq: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_srq_attr) -> c_int>,
-    pub(super) read_counters_to_reg_dmabuf_mr: [Unused; 3],
+    pub(super) read_counters_to_reg_dm_mr: [Unused; 2],
+    pub(super) reg_dmabuf_mr: Option<
+        unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr, //
+    >,
     pub(super) reg_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
     pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
@@ -374,6 +377,7 @@ const _: () = {
     assert!(offset_of!(VerbsContextOps, query_port) == 60 * 8);
     assert!(offset_of!(VerbsContextOps, query_qp) == 61 * 8);
     assert!(offset_of!(VerbsContextOps, query_srq) == 64 * 8);
+    assert!(offset_of!(VerbsContextOps, reg_dmabuf_mr) == 67 * 8);
     assert!(offset_of!(VerbsContextOps, reg_mr) == 68 * 8);
     assert!(offset_of!(VerbsContextOps, req_notify_cq) == 69 * 8);
     assert!(offset_of!(VerbsContextOps, rereg_mr) == 70 * 8);

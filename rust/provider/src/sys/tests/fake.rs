@@ -437,6 +437,27 @@ extern "C" fn ibv_cmd_reg_mr(
     make::<ib_uverbs_reg_mr_resp, _>(resp, resp_size, siw_uresp_reg_mr::default())
 }
 
+#[no_mangle]
+extern "C" fn ibv_cmd_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    _offset: u64,
+    _length: usize,
+    _iova: u64,
+    _fd: c_int,
+    _access: c_int,
+    mr: *mut VerbsMr,
+    driver: *mut CommandBuffer,
+) -> c_int {
+    assert!(driver.is_null());
+    // SAFETY: The protection domain is valid.
+    let context = unsafe { (*pd).context };
+    // SAFETY: There is room for it.
+    unsafe { (*mr).mr.context = context };
+    let result = result();
+    kernel(|kernel| kernel.made += u32::from(result == 0));
+    result
+}
+
 /// Calls of which only the result is looked at.
 macro_rules! plain_calls {
     ($($name:ident: $result:ident,)*) => {$(

@@ -163,6 +163,12 @@ impl Objects {
             }
             12 => self.create_domain(input),
             13 => self.import(input),
+            14 => {
+                let pd = self.pd(input);
+                // SAFETY: The protection domain is valid.
+                let reg = || unsafe { ops.reg_dmabuf_mr.unwrap()(pd, 0, 0, 0, 0, 0) };
+                keep(&mut self.mrs, || reg().cast());
+            }
             _ => {
                 let pd = self.pd(input);
                 // SAFETY: The protection domain is valid.

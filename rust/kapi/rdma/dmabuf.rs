@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers that devices share.
+//!
+//! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
+
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+
+use kernel::{
+    error::from_err_ptr,
+    ffi,
+    prelude::*, //
+};
+
+use crate::kapi::bindings::{
+    self,
+    dma_buf, //
+};
+
+/// A dmabuf that the CPU accesses. The drop may sleep.
+///
+/// # Invariants
+///
+/// `buf` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`.
+pub(super) struct DmaBuf {
+    buf: NonNull<dma_buf>,
+    addr: NonNull<ffi::c_void>,
+    len: u64,
+    writable: bool,
+}
+
+// SAFETY: It is of no particular thread.
+unsafe impl Send for DmaBuf {}
+
+// SAFETY: `&self` only gives numbers.
+unsafe impl Sync for DmaBuf {}
+
+impl DmaBuf {
+    /// Maps the dmabuf of a descriptor of the current process. May sleep.
+    ///
+    /// Fails with `EBADF` or `EINVAL` if there is none, with `EACCES` if `write` is asked for and
+    /// the descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory.
+    pub(super) fn get(fd: ffi::c_int, write: bool) -> Result<Self> {
+        let (mut addr, mut len) = (null_mut(), 0);
+        // SAFETY: There is room for the results.
+        let buf = from_err_ptr(unsafe {
+            bindings::kapi_dmabuf_get(fd, write, &mut addr, &mut len) //
+        })?;
+        // INVARIANT: Just mapped: nothing is null.
+        Ok(Self {
+            buf: NonNull::new(buf).ok_or(EFAULT)?,
+            addr: NonNull::new(addr).ok_or(EFAULT)?,
+            len: len as u64,
+            writable: write,
+        })
+    }
+
+    /// The kernel's address of the first byte.
+    pub(super) fn addr(&self) -> u64 {
+        self.addr.as_ptr() as u64
+    }
+
+    /// The number of bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it may be written.
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        // SAFETY: Mapped by the type invariants, and used by nobody.
+        unsafe { bindings::kapi_dmabuf_put(self.buf.as_ptr(), self.addr.as_ptr()) };
+    }
+}
