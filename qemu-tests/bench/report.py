@@ -37,6 +37,9 @@ MEASURES = (
     (r"reg", "registration of 1 GiB", "ms"),
     (r"dereg", "deregistration of 1 GiB", "ms"),
     (r"reg-memory", "memory for 1 GiB registered", "B"),
+    (r"reg-huge", "registration of 1 GiB of huge pages", "ms"),
+    (r"dereg-huge", "deregistration of 1 GiB of huge pages", "ms"),
+    (r"reg-huge-memory", "memory for 1 GiB of huge pages registered", "B"),
 )
 LESS_IS_BETTER = re.compile(r"(lat|cpu|reg|dereg)\b|.*(memory|lat)$")
 TOLERANCE = 0.03  # compare marks more than this as worse
@@ -75,6 +78,7 @@ def targets():
         yield "pair", f"beside-{attack}-bw", "siw", "beside-nobody-bw", "siw", 0.5, True
         yield "pair", f"beside-{attack}-lat", "siw", "beside-nobody-lat", "siw", 10, False
     yield "pair", "stalled-beside", "siw", "stalled-without", "siw", 0.95, True
+    yield "pair", "reg-huge", "siw", "reg", "siw", 0.1, False
     yield "pair", "qps-256-jain", "siw", None, None, 0.95, True
 
 

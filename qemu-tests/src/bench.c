@@ -15,7 +15,8 @@
  *                                         TIMES over: Writes of SIZE over a queue pair (to "serve
  *                                         write") without, and with one beside it whose peer, at
  *                                         the port STALLED, reads nothing
- *   bench reg DEVICE MIB                  time to register, and to deregister, a region
+ *   bench reg DEVICE MIB                  time to register, and to deregister, a region: of small
+ *                                         pages, and of huge ones
  *   bench tcp-serve PORT                  the other end of tcp
  *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
  * Figures are printed one a line, "NAME VALUE". Busy times are those of all CPUs of this machine,
@@ -603,12 +604,35 @@ static void bind_windows(const char *host, const char *port, int ms)
 	rdma_destroy_id(c.id);
 }
 
+/* NAME tells the pages apart, and ADVICE asks for them. */
+static void reg_pages(const char *name, int advice, size_t mib)
+{
+	void *at = mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	double start, memory;
+
+	if (at == MAP_FAILED)
+		die("no memory");
+	/* Not all kernels have huge pages. */
+	madvise(at, mib << 20, advice);
+	/* Small pages that are touched one after the other may be neighbours in memory. */
+	for (size_t parity = 0; parity < 2; parity++)
+		for (size_t page = parity; page < mib << 8; page += 2)
+			((volatile char *)at)[page << 12] = 1;
+	memory = free_memory();
+	start = now();
+	must(!(mr = ibv_reg_mr(pd, at, mib << 20, RIGHTS)));
+	printf("reg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
+	printf("reg%s-memory %.0f\n", name, (memory - free_memory()) / 1024 * 1024 / mib);
+	start = now();
+	must(ibv_dereg_mr(mr));
+	printf("dereg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
+	munmap(at, mib << 20);
+}
+
 static void reg(const char *device, size_t mib)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *verbs = NULL;
-	void *at = pages(mib << 20);
-	double start, memory;
 
 	for (; list && *list; list++)
 		if (!strcmp(ibv_get_device_name(*list), device))
@@ -616,14 +640,8 @@ static void reg(const char *device, size_t mib)
 	if (!verbs)
 		die("no device %s", device);
 	must(!(pd = ibv_alloc_pd(verbs)));
-	memory = free_memory();
-	start = now();
-	must(!(mr = ibv_reg_mr(pd, at, mib << 20, RIGHTS)));
-	printf("reg %.3f\n", (now() - start) * 1e3 * 1024 / mib);
-	printf("reg-memory %.0f\n", (memory - free_memory()) / 1024 * 1024 / mib);
-	start = now();
-	must(ibv_dereg_mr(mr));
-	printf("dereg %.3f\n", (now() - start) * 1e3 * 1024 / mib);
+	reg_pages("", MADV_NOHUGEPAGE, mib);
+	reg_pages("-huge", MADV_HUGEPAGE, mib);
 }
 
 static void transfer(int fd, char *buf, int size, ssize_t (*call)(int, void *, size_t))
