@@ -622,7 +622,7 @@ static void reg_pages(const char *name, int advice, size_t mib)
 	start = now();
 	must(!(mr = ibv_reg_mr(pd, at, mib << 20, RIGHTS)));
 	printf("reg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
-	printf("reg%s-memory %.0f\n", name, (memory - free_memory()) / 1024 * 1024 / mib);
+	printf("reg%s-memory %.0f\n", name, (memory - free_memory()) * 1024 / mib);
 	start = now();
 	must(ibv_dereg_mr(mr));
 	printf("dereg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
