@@ -880,6 +880,30 @@ static int check_reg_twice(void)
 	return must_fail(reg_mr(&w, &bad, &client, 0), &bad);
 }
 
+/* Without a new list, a region gets the pages that it had, as servers of RTRS rely on. */
+static int check_reg_again(void)
+{
+	struct request r;
+	struct work w;
+	int i;
+
+	must(connect_both());
+	must(register_now(&server));
+	for (i = 0; i < 3; i++) {
+		must(invalidate_now(&server, server.mr->rkey));
+		ib_update_fast_reg_key(server.mr,
+				       ib_inc_rkey(server.mr->rkey));
+		must(post(&server, reg_mr(&w, &r, &server, 0)));
+		must(succeeded(&r, &server, IB_WC_REG_MR));
+		memset(client.buf, i, SIZE);
+		memset(server.buf, ~i, SIZE);
+		must(transfer_now(&client, IB_WR_RDMA_WRITE, &server));
+		must(settle());
+		expect(!memchr_inv(server.buf + 64, i, SIZE - 64));
+	}
+	return 0;
+}
+
 /* A region of another protection domain. */
 static int check_reg_foreign(void)
 {
@@ -1531,6 +1555,7 @@ static const struct {
 	{ "reg-index", check_reg_index },
 	{ "reg-empty", check_reg_empty },
 	{ "reg-twice", check_reg_twice },
+	{ "reg-again", check_reg_again },
 	{ "reg-foreign", check_reg_foreign },
 	{ "long-list", check_long_list },
 	{ "large-page", check_large_page },

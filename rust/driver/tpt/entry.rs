@@ -96,9 +96,6 @@ impl State {
     #[must_use]
     pub(super) fn close(&mut self, open: &mut bool) -> Option<(Option<Backing>, Bound)> {
         *open = false;
-        if let Some(Backing::Pages(list)) = &mut self.backing {
-            list.forget();
-        }
         let bound = self.bound.take()?;
         Some((self.backing.take(), bound))
     }

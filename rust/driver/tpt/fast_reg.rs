@@ -3,8 +3,9 @@
 //! Registration by work request: IB_WR_REG_MR.
 //!
 //! `map_mr_sg` fills a shadow page list. Posting REG_MR moves that list into the work request, so
-//! that the consumer cannot change it before the request is executed. Execution copies it into the
-//! live list, and the drop of the request returns the shadow.
+//! that the consumer cannot change it before the request is executed. Execution exchanges it for
+//! the live list, and the drop of the request makes that one the shadow. Without a `map_mr_sg` in
+//! between, REG_MR registers the pages of the last registration again, as RTRS servers do.
 
 use super::{
     entry::Entry,
@@ -37,26 +38,39 @@ use iwarp::{
 };
 use kernel::prelude::*;
 
-/// The page list between `map_mr_sg` and REG_MR. Empty while a posted request has it, and for other
-/// kinds of regions.
+/// The page list between `map_mr_sg` and REG_MR.
+struct Next {
+    /// `None` while a posted request has it, and for other kinds of regions.
+    list: Option<PageList>,
+    /// `map_mr_sg` was called since the last registration.
+    mapped: bool,
+}
+
+/// What the next REG_MR registers.
 #[pin_data]
 pub(super) struct Shadow {
     #[pin]
-    list: SpinLockIrq<Option<PageList>>,
+    next: SpinLockIrq<Next>,
 }
 
 impl Shadow {
     pub(super) fn new(list: Option<PageList>) -> impl PinInit<Self> {
+        let next = Next {
+            list,
+            mapped: false,
+        };
         pin_init!(Self {
-            list <- ranked_spinlock!(Rank::Shadow, list),
+            next <- ranked_spinlock!(Rank::Shadow, next),
         })
     }
 
     /// `EINVAL` for other kinds of regions, and while a request has the list.
     pub(super) fn fill(&self, sg: SgList<'_>) -> Result<usize> {
-        Option::as_mut(&mut self.list.lock())
-            .ok_or(EINVAL)?
-            .fill(sg)
+        let mut next = self.next.lock();
+        let list = next.list.as_mut().ok_or(EINVAL)?;
+        let filled = list.fill(sg);
+        next.mapped = true;
+        filled
     }
 }
 
@@ -64,6 +78,8 @@ impl Shadow {
 pub(crate) struct RegWr {
     entry: RcuArc<Entry>,
     list: Option<PageList>,
+    /// The list is to be registered; else that of the last registration.
+    mapped: bool,
     stag: Stag,
     rights: Rights,
     base: u64,
@@ -73,10 +89,14 @@ impl RegWr {
     /// Snapshot at post time. Any context.
     pub(crate) fn new(mr: &rdma::Mr<Siw>, key: u32, access: u32) -> Result<Self> {
         let rights = region::rights(access)?;
-        let list = mr.entry().shadow.list.lock().take().ok_or(EINVAL)?;
+        let entry = mr.entry().clone();
+        let mut next = entry.shadow.next.lock();
+        let (list, mapped) = (next.list.take().ok_or(EINVAL)?, next.mapped);
+        drop(next);
         Ok(Self {
-            entry: mr.entry().clone(),
+            entry,
             list: Some(list),
+            mapped,
             stag: Stag(key),
             rights,
             // Not the address of `map_mr_sg`: the consumer may have changed it since, as NFS does.
@@ -85,9 +105,10 @@ impl RegWr {
     }
 
     /// Executes the registration. Any context except hard interrupts.
-    pub(super) fn execute(&self, pd: PdId) -> Result<(), AccessError> {
-        let list = self.list.as_ref().ok_or(AccessError::NotValid)?;
-        let wanted = FastReg {
+    pub(super) fn execute(&mut self, pd: PdId) -> Result<(), AccessError> {
+        let list = self.list.as_mut().ok_or(AccessError::NotValid)?;
+        let mapped = &mut self.mapped;
+        let mut wanted = FastReg {
             stag: self.stag,
             rights: self.rights,
             len: list.len(),
@@ -95,19 +116,25 @@ impl RegWr {
             pd,
         };
         self.entry.register(|region, state| {
-            access::check_fast_reg(Some(region), &wanted)?;
             let Some(Backing::Pages(live)) = state.backing.as_mut() else {
                 return Err(AccessError::WrongKind);
             };
-            live.copy_from(list).map_err(|_| AccessError::Length)?;
-            state.stag = self.stag;
-            state.rights = self.rights;
-            state.base = if self.rights.contains(Rights::ZERO_BASED) {
+            if !*mapped {
+                (wanted.len, wanted.max_len) = (live.len(), live.max_len());
+            }
+            access::check_fast_reg(Some(region), &wanted)?;
+            if *mapped {
+                core::mem::swap(live, list);
+                *mapped = false;
+            }
+            state.stag = wanted.stag;
+            state.rights = wanted.rights;
+            state.base = if wanted.rights.contains(Rights::ZERO_BASED) {
                 0
             } else {
                 self.base
             };
-            state.len = list.len();
+            state.len = wanted.len;
             Ok(())
         })
     }
@@ -115,9 +142,11 @@ impl RegWr {
 
 impl Drop for RegWr {
     fn drop(&mut self) {
-        let list = self.list.take();
-        let old = core::mem::replace(&mut *self.entry.shadow.list.lock(), list);
+        let mut next = self.entry.shadow.next.lock();
         // `take()` left it empty, and only this request returns the list.
+        let old = core::mem::replace(&mut next.list, self.list.take());
+        next.mapped = self.mapped;
+        drop(next);
         drop(old);
     }
 }

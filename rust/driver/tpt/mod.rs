@@ -178,7 +178,7 @@ impl Tpt {
 
     /// REG_MR: gives a fast-register region its pages, rights and new key. Any context except hard
     /// interrupts.
-    pub(crate) fn fast_reg(&self, pd: PdId, wr: &RegWr) -> Result<(), AccessError> {
+    pub(crate) fn fast_reg(&self, pd: PdId, wr: &mut RegWr) -> Result<(), AccessError> {
         wr.execute(pd)
     }
 }

@@ -91,7 +91,8 @@ enum Mapped {
 
 /// Memory of the kernel, as a region made by `alloc_mr` has it.
 ///
-/// It belongs to the consumer. Code that revokes access to it must [forget](Self::forget) it.
+/// It belongs to the consumer. Code that revokes access to it must not use the list until the
+/// consumer registers it again.
 ///
 /// # Invariants
 ///
@@ -235,26 +236,10 @@ impl PageList {
     }
 
     /// Gives the memory back: the list gives access to nothing any more. Any context.
-    pub(crate) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.mapped = Mapped::Nothing;
         // INVARIANT: Empty.
         self.len = 0;
-    }
-
-    /// Makes this list a copy of another, without allocating. Any context.
-    pub(crate) fn copy_from(&mut self, other: &PageList) -> Result {
-        let used = match other.mapped {
-            Mapped::Nothing => 0,
-            Mapped::Pages(_, pages) => pages,
-            Mapped::Pieces(pieces) => pieces.saturating_mul(2),
-        };
-        for index in 0..used {
-            self.att.set(index, other.att.get(index).ok_or(EINVAL)?)?;
-        }
-        self.mapped = other.mapped;
-        // INVARIANT: As in `other`.
-        self.len = other.len;
-        Ok(())
     }
 
     /// The address of the byte at `offset`, which is less than `len`, and the number of bytes from

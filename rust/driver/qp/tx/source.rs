@@ -400,7 +400,7 @@ impl TxCtx {
     fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
         // Takes the snapshot of the pages, so that it goes at the end of this function.
         let (done, op) = match (self.wr.reg.take(), self.wr.op) {
-            (Some(reg), _) => (qp.dev.tpt.fast_reg(qp.pd, &reg), AccessOp::Register),
+            (Some(mut reg), _) => (qp.dev.tpt.fast_reg(qp.pd, &mut reg), AccessOp::Register),
             (None, SendOp::BindMw) => {
                 qp.binds.write_once(true);
                 (
