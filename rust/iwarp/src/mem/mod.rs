@@ -4,4 +4,5 @@
 
 pub mod access;
 pub mod atomic;
+pub mod pending;
 pub mod stag;
