@@ -21,20 +21,15 @@ use crate::{
             Completion,
             WcOp, //
         },
-        QpObj,
-        QpRef, //
+        QpObj, //
     },
     kapi::{
         net::{
             Mark,
-            OnRelease,
             SendSeq,
             SockView, //
         },
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        }, //
+        sync::SpinLockIrq, //
     }, //
 };
 use iwarp::{
@@ -107,41 +102,6 @@ impl completions::Queue for Ring<Item<Request>> {
 
     fn for_each(&mut self, f: impl FnMut(&mut Item<Request>)) {
         Ring::for_each(self, f);
-    }
-}
-
-/// A queue pair whose FIFO waits for memory to be released.
-#[pin_data]
-pub(super) struct Releases {
-    #[pin]
-    qp: SpinLockIrq<Option<QpRef>>,
-}
-
-impl Releases {
-    pub(super) fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                qp <- ranked_spinlock!(Rank::Releases, None),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
-    }
-
-    /// Drops the reference to the queue pair; nothing waits any more.
-    pub(super) fn forget(&self) {
-        let qp = self.qp.lock().take();
-        drop(qp);
-    }
-}
-
-impl OnRelease for Releases {
-    /// The context that frees a buffer may hold locks that a consumer's completion handler takes,
-    /// so a datamover posts the completion.
-    fn released(&self) {
-        let qp = self.qp.lock().take();
-        if let Some(qp) = qp {
-            qp.enqueue_mover(qp.stream.home.read_once());
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod fifo;
 mod irrq;
 mod orq;
 mod pager;
+mod releases;
 pub(crate) mod rq;
 mod rx;
 pub(crate) mod send_wr;

@@ -8,10 +8,7 @@
 //! call into TCP, because TCP calls back from inside the driver's own sends.
 
 use super::{
-    completions::{
-        Releases,
-        SendCompletions, //
-    },
+    completions::SendCompletions,
     end::Reaper,
     irrq::{
         Irrq,
@@ -19,6 +16,7 @@ use super::{
     },
     orq::Orq,
     pager::Pager,
+    releases::Releases,
     rx::RxCtx,
     state::Phase,
     tx::{
