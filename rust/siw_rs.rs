@@ -51,6 +51,10 @@ module! {
             default: 0,
             description: "tell by 1: the length of TCP's queue, 0: sequence numbers, what the peer has acknowledged",
         },
+        reg_failure: u32 {
+            default: 0,
+            description: "a registration, invalidation or bind by work request that fails ends 0: the connection, 1: the work of the send queue, which then goes on after modify_qp(RTS)",
+        },
     },
 }
 
@@ -60,15 +64,16 @@ struct Module {
 
 impl kernel::Module for Module {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let params = driver::Params::new(
-            param(module_parameters::crc.value()),
-            param(module_parameters::mpa_rev.value()),
-            param(module_parameters::peer_to_peer.value()),
-            param(module_parameters::large_fpdus.value()),
-            param(module_parameters::zcopy_min.value()),
-            param(module_parameters::eql.value()),
-            param(module_parameters::pairs.value()),
-        )?;
+        let params = driver::Params::new(&driver::Numbers {
+            crc: param(module_parameters::crc.value()),
+            mpa_rev: param(module_parameters::mpa_rev.value()),
+            peer_to_peer: param(module_parameters::peer_to_peer.value()),
+            large_fpdus: param(module_parameters::large_fpdus.value()),
+            zcopy_min: param(module_parameters::zcopy_min.value()),
+            eql: param(module_parameters::eql.value()),
+            pairs: param(module_parameters::pairs.value()),
+            reg_failure: param(module_parameters::reg_failure.value()),
+        })?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,
         })

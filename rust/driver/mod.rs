@@ -64,7 +64,10 @@ pub(crate) const VERSION: [u16; 3] = [0, 1, 0];
 
 pub(crate) use self::{
     device::Device,
-    params::Params, //
+    params::{
+        Numbers,
+        Params, //
+    }, //
 };
 
 /// The driver, as the RDMA core's operations know it.

@@ -32,27 +32,34 @@ pub(crate) struct Params {
     /// Largest page of a translation table, as a power of two: small ones let a test have long
     /// tables. Regions that exist are not affected.
     pub(crate) att_page_shift: u32,
+    /// A control operation of the SQ that fails stops the SQ, and not the stream.
+    pub(crate) drains: bool,
+}
+
+/// The values given at module load.
+pub(crate) struct Numbers {
+    pub(crate) crc: u32,
+    pub(crate) mpa_rev: u32,
+    pub(crate) peer_to_peer: u32,
+    pub(crate) large_fpdus: u32,
+    pub(crate) zcopy_min: u32,
+    pub(crate) eql: u32,
+    pub(crate) pairs: u32,
+    pub(crate) reg_failure: u32,
 }
 
 impl Params {
     /// Checks the values given at module load.
-    pub(crate) fn new(
-        crc: u32,
-        mpa_rev: u32,
-        peer_to_peer: u32,
-        large_fpdus: u32,
-        zcopy_min: u32,
-        eql: u32,
-        pairs: u32,
-    ) -> Result<Self> {
+    pub(crate) fn new(given: &Numbers) -> Result<Self> {
         Ok(Self {
-            crc: flag(crc)?,
-            mpa_rev: revision(mpa_rev)?,
-            peer_to_peer: flag(peer_to_peer)?,
-            large_fpdus: flag(large_fpdus)?,
-            zcopy_min,
-            rule: rule(eql)?,
-            pairs: flag(pairs)?,
+            crc: flag(given.crc)?,
+            mpa_rev: revision(given.mpa_rev)?,
+            peer_to_peer: flag(given.peer_to_peer)?,
+            large_fpdus: flag(given.large_fpdus)?,
+            zcopy_min: given.zcopy_min,
+            rule: rule(given.eql)?,
+            pairs: flag(given.pairs)?,
+            drains: flag(given.reg_failure)?,
             att_page_shift: ATT_PAGE_SHIFT,
         })
     }
@@ -167,6 +174,14 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         get: |dev| 1 << dev.params.lock().att_page_shift,
         set: |dev, value| {
             dev.params.lock().att_page_shift = page_shift(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"reg_failure",
+        get: |dev| dev.params.lock().drains.into(),
+        set: |dev, value| {
+            dev.params.lock().drains = flag(value)?;
             Ok(())
         },
     },

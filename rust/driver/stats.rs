@@ -87,6 +87,8 @@ counters! {
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.
     Flushed = c"flushed",
+    /// Times a send queue stopped because a registration, an invalidation or a bind failed.
+    SqDrained = c"sq_drained",
     /// Turns of datamovers.
     MoverRuns = c"mover_runs",
     /// Turns on the spot: of a poster, at the start of the stream, or at the arrival of a Read

@@ -114,6 +114,8 @@ impl Glance {
     const QUIET: u64 = 1 << 63;
     /// An item is sent by reference.
     const BY_REF: u64 = 1 << 62;
+    /// Work requests are flushed instead of executed.
+    const DRAINED: u64 = 1 << 61;
     const LEN: u64 = u32::MAX as u64;
 
     /// Items in the FIFO.
@@ -125,6 +127,11 @@ impl Glance {
     /// that.
     pub(super) fn is_quiet(self) -> bool {
         self.0 & Self::QUIET != 0
+    }
+
+    /// Whether work requests are flushed instead of executed.
+    pub(super) fn is_drained(self) -> bool {
+        self.0 & Self::DRAINED != 0
     }
 
     fn awaits_ack(self) -> bool {
@@ -149,6 +156,9 @@ impl Locked {
         }
         if self.by_ref != 0 {
             word |= Glance::BY_REF;
+        }
+        if self.fifo.is_drained() {
+            word |= Glance::DRAINED;
         }
         Glance(word)
     }
@@ -254,7 +264,7 @@ impl SendCompletions {
     pub(super) fn reading(&self, seq: u32, bytes: u32) {
         self.with(seq, |item| {
             item.request.wr.bytes = bytes;
-            item.reading = true;
+            item.under_way = true;
         });
     }
 
@@ -273,7 +283,7 @@ impl SendCompletions {
     /// Notes that item `seq`, with `bytes` bytes of payload, ends at stream position `end`.
     pub(super) fn encoded(&self, seq: u32, bytes: u32, end: u64) {
         self.with(seq, |item| {
-            if !item.reading {
+            if !item.under_way {
                 item.request.wr.bytes = bytes;
             }
             item.end = end;
@@ -282,12 +292,30 @@ impl SendCompletions {
 
     /// Notes that the response of Read `seq` is placed.
     pub(super) fn read_done(&self, seq: u32) {
-        self.with(seq, |item| item.reading = false);
+        self.with(seq, |item| item.under_way = false);
     }
 
     /// Notes that item `seq` has failed.
     pub(super) fn failed(&self, seq: u32, status: WcStatus) {
         self.with(seq, |item| item.failed = Some(status));
+    }
+
+    /// Notes that item `seq` has failed, and that those behind it, which are not executed, fail
+    /// with it. The stream stays up.
+    pub(super) fn drain(&self, seq: u32, status: WcStatus) {
+        let mut locked = self.locked.lock();
+        if let Some(item) = locked.fifo.queue.by_seq(seq) {
+            item.failed = Some(status);
+        }
+        locked.fifo.drain();
+        self.show(&locked);
+    }
+
+    /// Ends [`Self::drain`]. Nothing is in the FIFO.
+    pub(super) fn resume(&self) {
+        let mut locked = self.locked.lock();
+        locked.quiet = locked.fifo.resume();
+        self.show(&locked);
     }
 
     /// Fails all items that are not done with a flush error. The stream must have been stopped.

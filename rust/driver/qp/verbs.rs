@@ -167,7 +167,7 @@ impl qp::Operations<Siw> for Qp {
                 State::Rtr => qp::State::Rtr,
                 State::Rts => qp::State::Rts,
                 State::Closing => qp::State::Sqd,
-                State::Terminate => qp::State::Sqe,
+                State::Drained | State::Terminate => qp::State::Sqe,
                 State::Error => qp::State::Err,
             },
             cap: qp::Cap {
@@ -304,6 +304,9 @@ impl QpObj {
             return Ok(());
         };
         let actions = self.step(Event::Modify(state))?;
+        if actions.contains(Actions::RESUME_SQ) {
+            self.stream.completions.resume();
+        }
         *self.path.lock() = path;
         if let Some(pair) = begins {
             pair.begin();

@@ -400,7 +400,7 @@ impl Actor {
                     self.why = Some(Leave::Hold);
                     self.at = At::Accept;
                 } else {
-                    item.reading = read;
+                    item.under_way = read;
                     item.end = u64::from(id) + 1;
                     item.by_reference = plan.shared[usize::from(id)];
                     item.request.held = item.by_reference;
@@ -481,7 +481,7 @@ impl Actor {
                     .unwrap();
                 s.orq.0 += 1;
                 if let Some(item) = s.fifo.queue.get(id) {
-                    item.reading = false;
+                    item.under_way = false;
                 }
                 self.at = At::Retire(After::Receiver);
             }

@@ -44,10 +44,11 @@ use std::{
     collections::HashSet, //
 };
 
-const STATES: [State; 6] = [
+const STATES: [State; 7] = [
     State::Idle,
     State::Rtr,
     State::Rts,
+    State::Drained,
     State::Closing,
     State::Terminate,
     State::Error,
@@ -59,6 +60,7 @@ fn events() -> Vec<Event> {
         Event::Established,
         Event::PeerClosed,
         Event::PeerTerminate,
+        Event::ControlFailed,
         Event::TerminateDue,
         Event::LlpLost,
         Event::Closed,
@@ -118,7 +120,25 @@ fn every_transition() {
                 );
                 // Work starts once.
                 let starts = actions.contains(Actions::START_STREAM);
-                assert_eq!(starts, next == State::Rts && state != State::Rts, "{at}");
+                let up = matches!(state, State::Rts | State::Drained);
+                assert_eq!(starts, next == State::Rts && !up, "{at}");
+                // The SQ rests while the state says so.
+                let drains = actions.contains(Actions::DRAIN_SQ);
+                assert_eq!(
+                    drains,
+                    next == State::Drained && state == State::Rts,
+                    "{at}"
+                );
+                let resumes = actions.contains(Actions::RESUME_SQ);
+                assert_eq!(
+                    resumes,
+                    next == State::Rts && state == State::Drained,
+                    "{at}"
+                );
+                assert!(
+                    next != State::Drained || up,
+                    "it had something to drain: {at}"
+                );
             }
         }
     }
@@ -179,9 +199,41 @@ fn life_of_a_connection() {
 }
 
 #[test]
+fn a_drained_queue_goes_on() {
+    let (busy, empty) = (facts(true, true), facts(false, true));
+    let drained = (State::Drained, Actions::DRAIN_SQ);
+    assert_eq!(step(State::Rts, Event::ControlFailed, busy), Ok(drained));
+    let again = step(State::Drained, Event::ControlFailed, busy);
+    assert_eq!(again, Ok((State::Drained, Actions::NONE)));
+    // Not before all has been flushed.
+    let rts = Event::Modify(State::Rts);
+    assert_eq!(step(State::Drained, rts, busy), Err(Invalid::Busy));
+    let resumed = (State::Rts, Actions::RESUME_SQ);
+    assert_eq!(step(State::Drained, rts, empty), Ok(resumed));
+    // Whatever ends a queue pair in operation ends this one alike.
+    for event in events() {
+        let settled = [State::Rts, State::Drained];
+        if event == rts || event == Event::ControlFailed {
+            continue;
+        }
+        let [up, down] = settled.map(|state| step(state, event, busy).unwrap());
+        assert!(up == down || settled.contains(&up.0), "{event:?}");
+    }
+    // Elsewhere it means nothing.
+    for state in [State::Closing, State::Terminate, State::Error] {
+        let same = Ok((state, Actions::NONE));
+        assert_eq!(step(state, Event::ControlFailed, busy), same);
+    }
+}
+
+#[test]
 fn names_of_states() {
     for state in STATES {
-        assert_eq!(State::from_ib(state.to_ib()), Some(state));
+        let named = match state {
+            State::Drained => State::Terminate,
+            state => state,
+        };
+        assert_eq!(State::from_ib(state.to_ib()), Some(named));
     }
     assert_eq!(State::from_ib(0), Some(State::Idle));
     assert_eq!(State::from_ib(7), None);
@@ -243,7 +295,7 @@ fn worked_example() {
     let entry = Entry {
         end: 3840,
         by_reference: true,
-        reading: false,
+        under_way: false,
         held: false,
     };
     let mut progress = Progress::new(Rule::Hsn);
@@ -283,7 +335,7 @@ fn retirement() {
     let copied = Entry {
         end: 100,
         by_reference: false,
-        reading: false,
+        under_way: false,
         held: false,
     };
     let mut progress = Progress::new(Rule::Hsn);
@@ -330,7 +382,7 @@ fn retirement() {
     assert!(!may_retire(&held, &progress) && is_only_held(&held, &progress));
     assert!(may_retire(&shared, &progress) && !is_only_held(&shared, &progress));
     let read = Entry {
-        reading: true,
+        under_way: true,
         ..copied
     };
     assert!(!may_retire(&read, &progress));
@@ -382,7 +434,7 @@ fn sequence_numbers() {
                 let entry = Entry {
                     end,
                     by_reference: true,
-                    reading: false,
+                    under_way: false,
                     held: false,
                 };
                 let done = may_retire(&entry, &progress);

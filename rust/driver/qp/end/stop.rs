@@ -103,6 +103,19 @@ impl QpObj {
         }
     }
 
+    /// A control operation of the SQ has failed. If the SQ alone stops, and the stream does not,
+    /// this notes the status of the work request and returns `true`. Any context.
+    pub(in crate::driver::qp) fn drains(&self, seq: u32, error: IwarpError) -> bool {
+        // The state changes before the consumer can see the completion and ask for RTS.
+        let step = self.step(fsm::Event::ControlFailed);
+        let drains = step.is_ok_and(|actions| actions.contains(fsm::Actions::DRAIN_SQ));
+        if drains {
+            self.stream.completions.drain(seq, error.wc_status());
+            self.stats.inc(Counter::SqDrained);
+        }
+        drains
+    }
+
     /// Fails the stream for a reason on this side. Any context.
     pub(crate) fn fail_here(&self, error: IwarpError) {
         self.fail(Cause::Local(error));

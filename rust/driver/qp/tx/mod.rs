@@ -142,6 +142,8 @@ pub(super) struct TxCtx {
     large: bool,
     /// The peer takes Sends with Immediate Data.
     send_imm: bool,
+    /// A control operation that fails stops the SQ, and not the stream.
+    drains: bool,
     /// Smallest message sent by reference, in bytes; `None`: none is.
     zcopy_min: Option<NonZero<u32>>,
     current: Option<Current>,
@@ -201,6 +203,7 @@ impl TxCtx {
             framer,
             large: net.large_fpdus,
             send_imm: net.send_imm,
+            drains: params.drains,
             zcopy_min: NonZero::new(params.zcopy_min),
             current,
             unqueued: None,

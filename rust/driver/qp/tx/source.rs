@@ -26,6 +26,7 @@ use crate::{
             },
             state::Phase, //
         },
+        stats::Counter,
         tpt::mem_ref::MemRef,
         QpObj, //
     },
@@ -56,6 +57,7 @@ use iwarp::{
         Message,
         TxMessage, //
     },
+    verdict::WcStatus,
     wire::rdmap::{
         ReadRequest,
         With, //
@@ -107,6 +109,7 @@ impl TxCtx {
     #[inline(never)]
     fn next_from_sq(&mut self, qp: &QpObj) -> Next {
         let seq = match self.waiting.take() {
+            Some(seq) if qp.stream.completions.glance().is_drained() => return self.flush(qp, seq),
             Some(seq) => seq,
             None => {
                 let completions = &qp.stream.completions;
@@ -150,10 +153,17 @@ impl TxCtx {
                             self.wr.reg = None;
                             return Next::Broken;
                         }
+                        if glance.is_drained() {
+                            return self.flush(qp, seq);
+                        }
                         seq
                     }
                     Err(bad) => {
                         self.enlist(qp);
+                        if glance.is_drained() {
+                            fail_bad(qp, &bad, WcStatus::WrFlushErr);
+                            return Next::Done;
+                        }
                         self.broken = Some(refused(qp, bad));
                         return Next::Broken;
                     }
@@ -395,6 +405,16 @@ impl TxCtx {
         Ok(Next::Message)
     }
 
+    /// Flushes a work request of a drained SQ. It completes behind those before it.
+    #[cold]
+    fn flush(&mut self, qp: &QpObj, seq: u32) -> Next {
+        // Dropped before the completion is visible.
+        self.wr.reg = None;
+        qp.stats.inc(Counter::Flushed);
+        qp.stream.completions.failed(seq, WcStatus::WrFlushErr);
+        Next::Done
+    }
+
     /// Executes a registration, an invalidation or a bind, before any later work request begins.
     #[inline(never)]
     fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
@@ -413,7 +433,13 @@ impl TxCtx {
                 AccessOp::LocalInvalidate,
             ),
         };
-        done.map_err(|error| IwarpError::Access { error, op })?;
+        if let Err(error) = done {
+            let error = error.during(op);
+            if self.drains && qp.drains(seq, error) {
+                return Ok(Next::Done);
+            }
+            return Err(error);
+        }
         qp.stream.completions.encoded(seq, 0, self.framer.encoded);
         Ok(Next::Done)
     }
@@ -429,6 +455,13 @@ pub(super) fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
 /// Fails a malformed SQE.
 #[cold]
 fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
+    fail_bad(qp, &bad, bad.status);
+    Cause::Local(IwarpError::LocalOp)
+}
+
+/// Enters a malformed SQE, which completes with `status`.
+#[cold]
+fn fail_bad(qp: &QpObj, bad: &BadSqe, status: WcStatus) {
     let seq = qp.stream.completions.push(Wr {
         id: bad.id,
         op: bad.op,
@@ -436,7 +469,6 @@ fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
         signalled: true,
     });
     if let Some(seq) = seq {
-        qp.stream.completions.failed(seq, bad.status);
+        qp.stream.completions.failed(seq, status);
     }
-    Cause::Local(IwarpError::LocalOp)
 }

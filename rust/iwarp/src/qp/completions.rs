@@ -38,8 +38,8 @@ pub struct Item<R> {
     pub end: u64,
     /// Its payload is handed to TCP by reference.
     pub by_reference: bool,
-    /// It is a Read whose response is not complete.
-    pub reading: bool,
+    /// It is a Read whose response is not complete, or in the control pipeline.
+    pub under_way: bool,
     /// How it failed.
     pub failed: Option<WcStatus>,
 }
@@ -51,7 +51,7 @@ impl<R: Request> Item<R> {
             request,
             end: u64::MAX,
             by_reference: false,
-            reading: false,
+            under_way: false,
             failed: None,
         }
     }
@@ -60,7 +60,7 @@ impl<R: Request> Item<R> {
         Entry {
             end: self.end,
             by_reference: self.by_reference,
-            reading: self.reading,
+            under_way: self.under_way,
             held: self.by_reference && self.request.is_held(),
         }
     }
@@ -114,6 +114,8 @@ pub struct Fifo<Q> {
     progress: Progress,
     /// A work request has failed, so those behind it can only be flushed.
     broken: bool,
+    /// One has failed that leaves the stream up; those behind it are not executed.
+    drained: bool,
     /// A context is posting.
     posting: bool,
     /// A context waits for the one that is posting.
@@ -127,6 +129,7 @@ impl<Q: Queue> Fifo<Q> {
             queue,
             progress: Progress::new(rule),
             broken: false,
+            drained: false,
             posting: false,
             awaited: false,
         }
@@ -135,7 +138,26 @@ impl<Q: Queue> Fifo<Q> {
     /// A new stream begins: positions count from zero again.
     pub fn restart(&mut self, rule: Rule) {
         self.progress = Progress::new(rule);
+        self.drained = false;
         self.broken = false;
+    }
+
+    /// A work request has failed, and the stream stays up.
+    pub fn drain(&mut self) {
+        self.drained = true;
+    }
+
+    /// Whether work requests are to be flushed instead of executed, since [`Self::drain`].
+    pub const fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// Ends that: what is added from now on can succeed. Nothing is in the FIFO. Returns whether
+    /// all completions are posted.
+    pub fn resume(&mut self) -> bool {
+        self.drained = false;
+        self.broken = false;
+        !self.posting && self.queue.front().is_none()
     }
 
     /// TCP has taken everything up to stream position `upto`; its next byte is `next`.
@@ -180,7 +202,7 @@ impl<Q: Queue> Fifo<Q> {
                 self.posting = false;
                 Next::Leave {
                     wake: core::mem::take(&mut self.awaited),
-                    quiet: self.queue.front().is_none() && !self.broken,
+                    quiet: self.queue.front().is_none() && !self.broken && !self.drained,
                 }
             }
         }

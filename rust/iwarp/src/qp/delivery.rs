@@ -91,8 +91,8 @@ pub struct Entry {
     pub end: u64,
     /// Its payload is handed to TCP by reference.
     pub by_reference: bool,
-    /// It is a Read whose response is not complete.
-    pub reading: bool,
+    /// It is a Read whose response is not complete, or in the control pipeline.
+    pub under_way: bool,
     /// TCP, a queue or a device still refers to its memory.
     pub held: bool,
 }
@@ -106,7 +106,7 @@ pub const fn may_retire(entry: &Entry, progress: &Progress) -> bool {
     } else {
         progress.handed
     };
-    entry.end <= reached && !entry.reading && !entry.held
+    entry.end <= reached && !entry.under_way && !entry.held
 }
 
 /// Whether the entry at the head waits for nothing but its memory.

@@ -15,6 +15,9 @@ pub enum State {
     Rtr,
     /// In operation.
     Rts,
+    /// As `Rts`, but a control operation of the SQ has failed, and what is posted to the SQ is
+    /// flushed. `SQE` to users.
+    Drained,
     /// Being closed in an orderly way. `SQD` to users.
     Closing,
     /// A Terminate is on its way. `SQE` to users.
@@ -44,7 +47,7 @@ impl State {
             Self::Rtr => 2,
             Self::Rts => 3,
             Self::Closing => 4,
-            Self::Terminate => 5,
+            Self::Drained | Self::Terminate => 5,
             Self::Error => 6,
         }
     }
@@ -61,6 +64,9 @@ pub enum Event {
     PeerClosed,
     /// A Terminate came in.
     PeerTerminate,
+    /// A registration, an invalidation or a bind has failed, and the device is set to go on without
+    /// the SQ.
+    ControlFailed,
     /// An error was found here, and the peer is owed a Terminate.
     TerminateDue,
     /// The stream is lost: reset, timeout, device gone.
@@ -102,6 +108,10 @@ impl Actions {
     pub const FLUSH_RQ: Self = Self(1 << 5);
     /// Tell iw_cm that the connection is closed, with the cause.
     pub const UPCALL_CLOSE: Self = Self(1 << 6);
+    /// Stop to execute what is posted to the SQ, and flush it.
+    pub const DRAIN_SQ: Self = Self(1 << 7);
+    /// Execute again what is posted to the SQ.
+    pub const RESUME_SQ: Self = Self(1 << 8);
 
     const FLUSH: Self = Self::FLUSH_SQ.union(Self::FLUSH_RQ);
 
@@ -129,6 +139,9 @@ pub enum Invalid {
     NotConnected,
     /// A return to operation while being closed.
     Closing,
+    /// A return to operation before all that was posted to the SQ has completed. What is posted
+    /// behind a work request that is flushed must not be executed.
+    Busy,
 }
 
 /// The state after `event`, and what to do.
@@ -156,27 +169,38 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Rts) => return Err(Invalid::NotConnected),
             Event::Modify(State::Error) => dead,
             Event::Modify(to @ (State::Idle | State::Rtr)) => (to, Actions::NONE),
-            Event::Modify(State::Closing | State::Terminate) => stay,
+            Event::Modify(State::Closing | State::Terminate | State::Drained) => stay,
+            Event::ControlFailed => stay,
             Event::TerminateDue => terminate,
             // A failed attempt to connect ends the queue pair, as in the C driver.
             Event::PeerClosed | Event::PeerTerminate | Event::LlpLost => dead,
             Event::Closed => (State::Error, Actions::FLUSH),
             Event::Renewed => renewed,
         },
-        State::Rts => match event {
+        State::Rts | State::Drained => match event {
+            Event::ControlFailed => match state {
+                State::Rts => (State::Drained, Actions::DRAIN_SQ),
+                _ => stay,
+            },
+            Event::Modify(State::Rts) if matches!(state, State::Drained) => {
+                if facts.sq_busy {
+                    return Err(Invalid::Busy);
+                }
+                (State::Rts, Actions::RESUME_SQ)
+            }
             Event::Modify(State::Closing) | Event::PeerClosed => close(event, facts),
             Event::Modify(State::Terminate) | Event::TerminateDue => terminate,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
             // It was still waiting for its connection.
             Event::Modify(State::Idle) if !facts.connected => (State::Idle, Actions::NONE),
-            Event::Modify(State::Idle | State::Rtr | State::Rts) => stay,
+            Event::Modify(State::Idle | State::Rtr | State::Rts | State::Drained) => stay,
             Event::Established => stay,
             Event::Closed => closed,
             Event::Renewed => renewed,
         },
         State::Closing => match event {
             Event::Modify(State::Closing) | Event::PeerClosed => stay,
-            Event::Established => stay,
+            Event::Established | Event::ControlFailed => stay,
             Event::Renewed => renewed,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
             Event::Modify(_) => return Err(Invalid::Closing),

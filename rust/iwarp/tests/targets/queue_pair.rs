@@ -252,7 +252,7 @@ impl Sim {
             let entry = Entry {
                 end: self.sent,
                 by_reference: wr.zero_copy && !wr.read,
-                reading: wr.read,
+                under_way: wr.read,
                 held: false,
             };
             self.fifo.push_back((wr.id, entry));
@@ -270,7 +270,7 @@ impl Sim {
         self.credits.finish();
         for (other, entry) in &mut self.fifo {
             if *other == id {
-                entry.reading = false;
+                entry.under_way = false;
             }
         }
         self.retire();
@@ -279,7 +279,7 @@ impl Sim {
 
     fn retire(&mut self) {
         while let Some((id, entry)) = self.fifo.front().copied() {
-            let held = entry.reading || (entry.by_reference && entry.end > self.acked);
+            let held = entry.under_way || (entry.by_reference && entry.end > self.acked);
             assert_eq!(may_retire(&entry, &self.progress), !held);
             if held {
                 return;
@@ -364,6 +364,7 @@ impl Sim {
                 assert!(!self.connected && event == Event::Modify(State::Rts));
                 return;
             }
+            Err(Invalid::Busy) => unreachable!("no control operation has failed"),
             Err(Invalid::Closing) => {
                 assert!(before == State::Closing && matches!(event, Event::Modify(_)));
                 return;
