@@ -55,6 +55,14 @@ module! {
             default: 0,
             description: "a registration, invalidation or bind by work request that fails ends 0: the connection, 1: the work of the send queue, which then goes on after modify_qp(RTS)",
         },
+        ctrl_inline_pages: u32 {
+            default: 4294967295,
+            description: "longest page list, in pages, that is registered by work request on the spot; longer ones in a worker",
+        },
+        ctrl_delay_us: u32 {
+            default: 0,
+            description: "for tests: registrations, invalidations and binds by work request take so many microseconds more, in a worker",
+        },
     },
 }
 
@@ -73,6 +81,8 @@ impl kernel::Module for Module {
             eql: param(module_parameters::eql.value()),
             pairs: param(module_parameters::pairs.value()),
             reg_failure: param(module_parameters::reg_failure.value()),
+            ctrl_inline_pages: param(module_parameters::ctrl_inline_pages.value()),
+            ctrl_delay_us: param(module_parameters::ctrl_delay_us.value()),
         })?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

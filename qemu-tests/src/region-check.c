@@ -67,7 +67,7 @@ static void table_of(struct ibv_mr *mr, char order[16], size_t *page_size)
 	must(!(f = fopen(path, "r")));
 	do {
 		expect(fgets(line, sizeof(line), f));
-	} while (sscanf(line, "%x %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %15s %zu", &stag, order, page_size) != 3 ||
+	} while (sscanf(line, "%x %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %15s %zu", &stag, order, page_size) != 3 ||
 		 stag != mr->rkey);
 	fclose(f);
 }

@@ -54,7 +54,7 @@ impl Files {
 fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq turns sent mover"
+        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq turns sent mover control"
     )?;
     let mut result = Ok(());
     qps.for_each(|qpn, qp| {
@@ -64,7 +64,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             let connected = qp.link.lock().is_some();
             result = writeln!(
                 f,
-                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {}",
+                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {} {}",
                 qpn,
                 qp.state(),
                 qp.phase(),
@@ -81,6 +81,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 turns,
                 sent,
                 mover,
+                qp.stream.control.busy(),
             );
         }
     });
@@ -90,10 +91,10 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "stag kind valid touched pd rights base length windows qp region order page_size"
+        "stag kind valid touched pd rights base length windows qp region pending order page_size"
     )?;
     let mut result = Ok(());
-    tpt.for_each(|region, bound_to, translation| {
+    tpt.for_each(|region, pending, bound_to, translation| {
         if result.is_ok() {
             // Regions of the kernel show no address: it would reveal the kernel's layout.
             let base = match region.kind {
@@ -102,7 +103,7 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             };
             result = write!(
                 f,
-                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x} {} {} {:#010x} ",
+                "{:#010x} {:?} {} {} {} {:#x} {:#x} {:#x} {} {} {:#010x} {} ",
                 region.stag.0,
                 region.kind,
                 u8::from(region.valid),
@@ -114,6 +115,7 @@ fn show_tpt(tpt: &Arc<Tpt>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 region.windows,
                 region.bound_qp.unwrap_or(0),
                 bound_to.map_or(0, |stag| stag.0),
+                pending,
             )
             .and_then(|()| match translation {
                 Some(how) => writeln!(f, "{:?} {}", how.order, how.page_size),

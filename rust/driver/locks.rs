@@ -127,6 +127,10 @@ ranks! {
     GivenUp = c"siw_given_up", HardIrq;
     /// What the context that posts send completions completes when it stops.
     Idle = c"siw_idle", HardIrq;
+    /// The control operations of a QP that wait for their worker.
+    Control = c"siw_control", HardIrq;
+    /// What the control pipelines have to do to an entry of the table.
+    Pending = c"siw_pending", HardIrq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
     /// The pages that a QP waits for.

@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     pub(crate) net: NetRef,
     /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
+    /// Work queue of the control pipelines.
+    pub(crate) control: WorkQueue,
     /// The datamovers.
     pub(crate) movers: datamover::Movers,
     /// Parent of the devices' debugfs folders.
@@ -121,12 +123,14 @@ pub(crate) struct Shared {
 impl Shared {
     fn new(module: &'static ThisModule, params: Params, net: NetRef) -> Result<Arc<Self>> {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
+        let control = WorkQueue::new(c"siw_control", Kind::Unbound)?;
         let movers = datamover::Movers::new()?;
         let shared = Self {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
             net,
             cm,
+            control,
             movers,
             debugfs: Dir::new(c"siw"),
             module,
@@ -158,6 +162,7 @@ struct Quiesce(Arc<Shared>);
 impl Drop for Quiesce {
     fn drop(&mut self) {
         self.0.cm.flush();
+        self.0.control.flush();
         self.0.movers.flush();
     }
 }

@@ -34,6 +34,18 @@ pub(crate) struct Params {
     pub(crate) att_page_shift: u32,
     /// A control operation of the SQ that fails stops the SQ, and not the stream.
     pub(crate) drains: bool,
+    /// How control operations are executed.
+    pub(crate) control: Control,
+}
+
+/// How the control operations of an SQ are executed: registrations, invalidations and binds.
+#[derive(Clone, Copy)]
+pub(crate) struct Control {
+    /// The longest page list that is registered where the work request is taken.
+    pub(crate) inline_pages: u32,
+    /// What each operation takes more, in microseconds, for tests. If not 0 none is executed where
+    /// it is taken.
+    pub(crate) delay: u32,
 }
 
 /// The values given at module load.
@@ -46,6 +58,8 @@ pub(crate) struct Numbers {
     pub(crate) eql: u32,
     pub(crate) pairs: u32,
     pub(crate) reg_failure: u32,
+    pub(crate) ctrl_inline_pages: u32,
+    pub(crate) ctrl_delay_us: u32,
 }
 
 impl Params {
@@ -61,6 +75,10 @@ impl Params {
             pairs: flag(given.pairs)?,
             drains: flag(given.reg_failure)?,
             att_page_shift: ATT_PAGE_SHIFT,
+            control: Control {
+                inline_pages: given.ctrl_inline_pages,
+                delay: given.ctrl_delay_us,
+            },
         })
     }
 }
@@ -182,6 +200,22 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         get: |dev| dev.params.lock().drains.into(),
         set: |dev, value| {
             dev.params.lock().drains = flag(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"ctrl_inline_pages",
+        get: |dev| dev.params.lock().control.inline_pages,
+        set: |dev, value| {
+            dev.params.lock().control.inline_pages = value;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"ctrl_delay_us",
+        get: |dev| dev.params.lock().control.delay,
+        set: |dev, value| {
+            dev.params.lock().control.delay = value;
             Ok(())
         },
     },

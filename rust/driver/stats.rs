@@ -87,6 +87,8 @@ counters! {
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.
     Flushed = c"flushed",
+    /// Registrations, invalidations and binds executed in the control pipeline.
+    CtrlQueued = c"ctrl_queued",
     /// Times a send queue stopped because a registration, an invalidation or a bind failed.
     SqDrained = c"sq_drained",
     /// Turns of datamovers.

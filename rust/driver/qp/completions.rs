@@ -290,7 +290,16 @@ impl SendCompletions {
         });
     }
 
-    /// Notes that the response of Read `seq` is placed.
+    /// Marks item `seq` as handed to the control pipeline, which reports with [`Self::read_done`]
+    /// or [`Self::failed`]. It comes after all up to stream position `end`.
+    pub(super) fn handed_over(&self, seq: u32, end: u64) {
+        self.with(seq, |item| {
+            item.under_way = true;
+            item.end = end;
+        });
+    }
+
+    /// Notes that the response of Read `seq` is placed, or control operation `seq` is done.
     pub(super) fn read_done(&self, seq: u32) {
         self.with(seq, |item| item.under_way = false);
     }

@@ -3,6 +3,7 @@
 //! Queue pairs.
 
 mod completions;
+mod control;
 pub(crate) mod end;
 mod fifo;
 mod irrq;

@@ -30,7 +30,9 @@ pub(super) struct Read {
     pub(super) seq: Option<u32>,
     pub(super) msn: u32,
     pub(super) expect: Expect,
-    /// The sink; `None` for a Read of length 0.
+    /// The STag of the sink; `None` for a Read of length 0.
+    pub(super) stag: Option<Stag>,
+    /// The sink, until the response comes; `None` for a Read of length 0.
     pub(super) sink: Option<MemRef>,
     /// Local STag to invalidate when the response is in place.
     pub(super) inval: Option<Stag>,
@@ -87,6 +89,13 @@ impl Orq {
     /// Takes the sink of the oldest Read while its response comes in.
     pub(super) fn take_sink(&mut self) -> Option<MemRef> {
         self.ring.front_mut()?.sink.take()
+    }
+
+    /// Whether a Read has its sink in the entry of `stag`.
+    pub(super) fn uses(&self, stag: Stag) -> bool {
+        (0..self.ring.len())
+            .filter_map(|n| self.ring.get(n)?.stag)
+            .any(|sink| sink.index() == stag.index())
     }
 
     /// Number of the oldest Read in the FIFO of completions.

@@ -78,6 +78,11 @@ impl SendOp {
         matches!(self, Self::Read | Self::ReadInv) || self.is_atomic()
     }
 
+    /// Whether it is for the table, and not for the peer.
+    pub(crate) fn is_control(self) -> bool {
+        matches!(self, Self::RegMr | Self::LocalInv | Self::BindMw)
+    }
+
     /// Whether Immediate Data comes with it.
     fn has_imm(self) -> bool {
         matches!(self, Self::SendImm | Self::WriteImm)

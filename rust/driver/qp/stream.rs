@@ -9,6 +9,7 @@
 
 use super::{
     completions::SendCompletions,
+    control::Control,
     end::Reaper,
     irrq::{
         Irrq,
@@ -137,6 +138,8 @@ pub(crate) struct Stream {
     /// Bring the pages that transmission and reception wait for.
     pub(super) tx_pager: Arc<Pager>,
     pub(super) rx_pager: Arc<Pager>,
+    /// The control pipeline.
+    pub(in crate::driver) control: Arc<Control>,
     /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
     pub(super) reaper: Arc<Reaper>,
@@ -172,6 +175,7 @@ impl Stream {
             last_wqe: Atomic::new(false),
             tx_pager: Pager::new()?,
             rx_pager: Pager::new()?,
+            control: Control::new()?,
             mover,
             reaper: Reaper::new()?,
         })
@@ -187,6 +191,7 @@ impl Stream {
         *self.owed.lock() = None;
         self.unreachable.write_once(false);
         self.last_wqe.write_once(false);
+        self.control.renew();
         self.reaper.renew();
         self.owner.store(owner::INITIAL, Release);
     }

@@ -14,7 +14,10 @@ use crate::kapi::{
         RcuArc,
         Translation, //
     },
-    sync::AccessOnce, //
+    sync::{
+        AccessOnce,
+        SpinLockIrq, //
+    }, //
 };
 use iwarp::{
     error::AccessError,
@@ -27,14 +30,22 @@ use iwarp::{
             Region,
             Rights, //
         },
+        pending::{
+            Full,
+            Pending,
+            Removed, //
+        },
         stag::Stag, //
     }, //
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Completion, //
     }, //
 };
 
@@ -125,6 +136,12 @@ pub(crate) struct Entry {
     changes: Atomic<u32>,
     /// The owner has given the entry up: it is not bound, and nothing is bound to it, any more.
     dead: Atomic<bool>,
+    /// What the control pipelines have to do to it.
+    #[pin]
+    pending: SpinLockIrq<Pending>,
+    /// Completed when that is done, for who gives the entry up.
+    #[pin]
+    settled: Completion,
     /// The pages that `map_mr_sg` collects for the next REG_MR.
     #[pin]
     pub(super) shadow: Shadow,
@@ -145,6 +162,8 @@ impl Entry {
             windows: Atomic::new(0),
             changes: Atomic::new(0),
             dead: Atomic::new(false),
+            pending <- ranked_spinlock!(Rank::Pending, Pending::new()),
+            settled <- Completion::new(),
             shadow <- Shadow::new(shadow),
         }? Error))
     }
@@ -311,9 +330,32 @@ impl Entry {
         })
     }
 
-    /// Deregisters a region, or unbinds a window for good: waits for users of the memory, and
-    /// releases it. Process context.
+    /// What the control pipelines have to do to the entry. Any context.
+    pub(crate) fn pending(&self) -> Pending {
+        *self.pending.lock()
+    }
+
+    /// Notes that queue pair `qp` hands an operation to its pipeline. Any context.
+    pub(crate) fn notify(&self, qp: u32, validating: bool) -> Result<(), Full> {
+        self.pending.lock().push(qp, validating)
+    }
+
+    /// Removes notifications. Any context.
+    pub(crate) fn settle(&self, remove: impl FnOnce(&mut Pending) -> Removed) -> Removed {
+        let removed = remove(&mut self.pending.lock());
+        if removed.idle {
+            self.settled.complete_all();
+        }
+        removed
+    }
+
+    /// Deregisters a region, or unbinds a window for good: waits for control operations that are
+    /// pending, and for users of the memory, and releases it. Process context.
     pub(super) fn retire(&self) {
+        let pending = self.pending.lock().wait();
+        if pending {
+            self.settled.wait_for_completion();
+        }
         // Before the gate is locked, so that whoever locks one afterwards sees it.
         self.dead.write_once(true);
         let left = self.gate.update(|state, open| {

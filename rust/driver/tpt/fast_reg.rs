@@ -36,7 +36,10 @@ use iwarp::{
         stag::Stag, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// The page list between `map_mr_sg` and REG_MR.
 struct Next {
@@ -102,6 +105,24 @@ impl RegWr {
             // Not the address of `map_mr_sg`: the consumer may have changed it since, as NFS does.
             base: mr.iova(),
         })
+    }
+
+    /// The region.
+    pub(crate) fn entry(&self) -> &RcuArc<Entry> {
+        &self.entry
+    }
+
+    /// The STag that the region will have.
+    pub(crate) fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Pages of the kernel that the new list spans.
+    pub(crate) fn pages(&self) -> u64 {
+        match &self.list {
+            Some(list) if self.mapped => list.len().div_ceil(PAGE_SIZE as u64),
+            _ => 0,
+        }
     }
 
     /// Executes the registration. Any context except hard interrupts.

@@ -100,6 +100,11 @@ impl Tpt {
         drop(self.table.remove(stag.index()));
     }
 
+    /// The entry at the index of `stag`. Any context.
+    pub(crate) fn entry(&self, stag: Stag) -> Option<RcuArc<Entry>> {
+        self.table.get(stag.index())
+    }
+
     /// Checks an access and returns a reference to the memory.
     ///
     /// Any context. An access of length 0 touches no entry (RFC 5040 7.2, RFC 5041 7.1).
@@ -185,14 +190,20 @@ impl Tpt {
 
 /// What debugfs shows.
 impl Tpt {
-    /// Calls `f` for each entry, for a bound window with the STag of the region, and with the
-    /// translation. Process context.
+    /// Calls `f` for each entry, with its control operations that are pending, for a bound window
+    /// with the STag of the region, and with the translation. Process context.
     pub(crate) fn for_each(
         &self,
-        mut f: impl FnMut(&access::Region, Option<Stag>, Option<Translation>),
+        mut f: impl FnMut(&access::Region, usize, Option<Stag>, Option<Translation>),
     ) {
-        self.table
-            .for_each(|_, entry| f(&entry.region(), entry.bound_to(), entry.translation()));
+        self.table.for_each(|_, entry| {
+            f(
+                &entry.region(),
+                entry.pending().len(),
+                entry.bound_to(),
+                entry.translation(),
+            );
+        });
     }
 }
 

@@ -157,6 +157,7 @@ impl QpObj {
         let rx = self.stream.rx.take();
         let sent = tx.as_ref().map(|tx| tx.socket().sent());
         drop(tx);
+        self.stop_control();
         self.unbind_windows();
         self.retire_all(sent);
         self.stream.clear_reads();

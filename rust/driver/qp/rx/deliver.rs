@@ -171,9 +171,8 @@ impl RxCtx {
         // The STag is dead before the consumer can see that it is (RFC 5040 5.3).
         let invalidated = match with {
             With::Invalidate(stag) => qp
-                .dev
-                .tpt
-                .invalidate(stag, &qp.peer_accessor(), true)
+                .check_inbound(stag)
+                .and_then(|()| qp.dev.tpt.invalidate(stag, &qp.peer_accessor(), true))
                 .map_err(|error| Error::Access {
                     error,
                     op: AccessOp::Invalidate,
@@ -207,6 +206,9 @@ impl RxCtx {
         // Checked on arrival, when all earlier messages are delivered, and again while the response
         // is encoded.
         let denied = |error: AccessError| error.during(AccessOp::ReadRequest);
+        if read.len != 0 {
+            qp.check_inbound(read.source_stag).map_err(denied)?;
+        }
         let source = match read.len {
             0 => None,
             len => Some(
@@ -252,6 +254,7 @@ impl RxCtx {
             touch: true,
             by: qp.peer_accessor(),
         };
+        qp.check_inbound(atomic.stag).map_err(denied)?;
         let target = qp.dev.tpt.resolve(&access, &mut self.read);
         let target = target.map_err(denied)?;
         if !target.is_aligned(atomic.to).map_err(denied)? {

@@ -21,10 +21,13 @@ use iwarp::{
         Error,
         Result, //
     },
-    mem::access::{
-        Access,
-        Accessor,
-        Need as Right, //
+    mem::{
+        access::{
+            Access,
+            Accessor,
+            Need as Right, //
+        },
+        stag::Stag, //
     },
     rx::{
         Kind,
@@ -144,6 +147,11 @@ impl RxCtx {
             },
             sges: self.recv.sges(),
         };
+        if segment.first && qp.stream.control.busy() != 0 {
+            for sge in self.recv.sges() {
+                qp.check_inbound(Stag(sge.lkey))?;
+            }
+        }
         if let (true, true, Some((skb, pos))) = (segment.first, segment.last, payload) {
             let placed = self
                 .buffers
@@ -171,6 +179,7 @@ impl RxCtx {
         payload: Option<(&Skb<'_>, usize)>,
     ) -> Result<bool, AccessError> {
         let Tagged { stag, to } = tagged;
+        qp.check_inbound(stag)?;
         let access = Access {
             stag,
             to,

@@ -15,6 +15,7 @@
 //! yet stalls: it and what comes behind it waits, with nothing of its next FPDU encoded.
 
 mod by_ref;
+mod control;
 mod encode;
 mod frame;
 mod message;
@@ -46,6 +47,7 @@ use super::{
 };
 use crate::{
     driver::{
+        params::Control,
         tpt::mem_ref::LastEntry,
         Params,
         QpObj, //
@@ -144,6 +146,8 @@ pub(super) struct TxCtx {
     send_imm: bool,
     /// A control operation that fails stops the SQ, and not the stream.
     drains: bool,
+    /// How control operations are executed.
+    control: Control,
     /// Smallest message sent by reference, in bytes; `None`: none is.
     zcopy_min: Option<NonZero<u32>>,
     current: Option<Current>,
@@ -204,6 +208,7 @@ impl TxCtx {
             large: net.large_fpdus,
             send_imm: net.send_imm,
             drains: params.drains,
+            control: params.control,
             zcopy_min: NonZero::new(params.zcopy_min),
             current,
             unqueued: None,
@@ -249,6 +254,7 @@ impl TxCtx {
                 to: read.sink_to,
                 len: 0,
             }),
+            stag: None,
             sink: None,
             inval: None,
         })

@@ -30,13 +30,11 @@ use crate::{
         tpt::mem_ref::MemRef,
         QpObj, //
     },
-    kapi::{
-        rdma::Sge,
-        sync::AccessOnce, //
-    }, //
+    kapi::rdma::Sge, //
 };
 use iwarp::{
     error::{
+        AccessError,
         AccessOp,
         Error as IwarpError, //
     },
@@ -186,6 +184,9 @@ impl TxCtx {
             }
         }
         let begun = match op {
+            _ if qp.stream.control.busy() != 0 && self.awaits_control(qp) => {
+                Err(AccessError::Pending.during(AccessOp::Send))
+            }
             // The peer would take the opcode for an error.
             SendOp::SendImm if !self.send_imm => Err(IwarpError::LocalOp),
             SendOp::Send | SendOp::SendInv | SendOp::SendImm | SendOp::Write | SendOp::WriteImm => {
@@ -335,6 +336,7 @@ impl TxCtx {
                 to: sge.addr,
                 len: sge.len,
             }),
+            stag: sink.as_ref().map(|_| stag),
             sink,
             inval: matches!(wr.op, SendOp::ReadInv).then_some(wr.inval),
         };
@@ -359,6 +361,7 @@ impl TxCtx {
             seq: Some(seq),
             msn: id,
             expect: Expect::Atomic(id),
+            stag: Some(Stag(sge.lkey)),
             sink,
             inval: None,
         };
@@ -413,35 +416,6 @@ impl TxCtx {
         qp.stats.inc(Counter::Flushed);
         qp.stream.completions.failed(seq, WcStatus::WrFlushErr);
         Next::Done
-    }
-
-    /// Executes a registration, an invalidation or a bind, before any later work request begins.
-    #[inline(never)]
-    fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
-        // Takes the snapshot of the pages, so that it goes at the end of this function.
-        let (done, op) = match (self.wr.reg.take(), self.wr.op) {
-            (Some(mut reg), _) => (qp.dev.tpt.fast_reg(qp.pd, &mut reg), AccessOp::Register),
-            (None, SendOp::BindMw) => {
-                qp.binds.write_once(true);
-                (
-                    qp.dev.tpt.bind(&self.wr.bind(qp.accessor())),
-                    AccessOp::Bind,
-                )
-            }
-            (None, _) => (
-                qp.dev.tpt.invalidate(self.wr.inval, &qp.accessor(), false),
-                AccessOp::LocalInvalidate,
-            ),
-        };
-        if let Err(error) = done {
-            let error = error.during(op);
-            if self.drains && qp.drains(seq, error) {
-                return Ok(Next::Done);
-            }
-            return Err(error);
-        }
-        qp.stream.completions.encoded(seq, 0, self.framer.encoded);
-        Ok(Next::Done)
     }
 }
 
