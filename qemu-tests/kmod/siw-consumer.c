@@ -468,10 +468,13 @@ static void strip(struct end *e)
 		ib_dealloc_pd(e->pd);
 }
 
+static void strip_many(void);
+
 static void disconnect_both(void)
 {
 	if (listener && !IS_ERR(listener))
 		rdma_destroy_id(listener);
+	strip_many();
 	strip(&client);
 	strip(&server);
 }
@@ -823,6 +826,24 @@ static int check_fence(void)
 	return 0;
 }
 
+/*
+ * A Write that needs no receive, since it may be sent while the operation before it is still
+ * pending. If that is one of the client's region it uses the region, and waits.
+ */
+static struct work *behind(struct work *w, struct request *r, struct work *op)
+{
+	transfer(w, r, &client, IB_WR_RDMA_WRITE, 0, 0, 0);
+	w->wr.num_sge = 0;
+	if (op->wr.opcode == IB_WR_REG_MR && op->reg.mr == client.mr) {
+		w->wr.num_sge = 1;
+		w->sge = (struct ib_sge){
+			.addr = client.mr->iova, .length = 64,
+			.lkey = client.mr->lkey,
+		};
+	}
+	return w;
+}
+
 /* Posts a request that must fail: the QP ends, and the requests behind it are flushed. */
 static int must_fail(struct work *w, struct request *bad)
 {
@@ -832,7 +853,7 @@ static int must_fail(struct work *w, struct request *bad)
 	must(post_recv(&client, &r, 0, 64));
 	transfer(&bw, &before, &client, IB_WR_RDMA_WRITE, 0, 0, 0);
 	bw.wr.num_sge = 0;
-	transfer(&aw, &after, &client, IB_WR_SEND, 64, 0, 0);
+	behind(&aw, &after, w);
 	bw.wr.next = &w->wr;
 	w->wr.next = &aw.wr;
 	must(post(&client, &bw));
@@ -913,6 +934,382 @@ static int check_reg_foreign(void)
 	must(connect_both());
 	expect(map(&server) == PAGES);
 	return must_fail(reg_mr(&w, &bad, &server, 0), &bad);
+}
+
+/*
+ * The same, but only the SQ stops: what the peer sends and reads goes on. After all has been
+ * flushed, the QP works again.
+ */
+static int must_drain(struct work *w, struct request *bad, u32 key)
+{
+	struct ib_qp_attr rts = { .qp_state = IB_QPS_RTS };
+	struct request before, after, late, r, s;
+	struct work bw, aw, lw, sw;
+
+	must(post_recv(&client, &r, 0, 64));
+	transfer(&bw, &before, &client, IB_WR_SEND, 64, 0, 0);
+	behind(&aw, &after, w);
+	must(post_recv(&server, &s, 0, 64));
+	bw.wr.next = &w->wr;
+	w->wr.next = &aw.wr;
+	must(post(&client, &bw));
+	must(succeeded(&before, &client, IB_WC_SEND));
+	must(completed(bad, IB_WC_LOC_QP_OP_ERR));
+	must(completed(&after, IB_WC_WR_FLUSH_ERR));
+	expect(before.place < bad->place && bad->place < after.place);
+	must(succeeded(&s, &server, IB_WC_RECV));
+	expect(state_of(client.qp) == IB_QPS_SQE);
+	expect(state_of(server.qp) == IB_QPS_RTS);
+	must(post(&client, transfer(&lw, &late, &client, IB_WR_SEND, 64, 0, 0)));
+	must(completed(&late, IB_WC_WR_FLUSH_ERR));
+
+	must(post(&server, transfer(&sw, &s, &server, IB_WR_SEND, 64, 0, 0)));
+	must(succeeded(&s, &server, IB_WC_SEND));
+	must(succeeded(&r, &client, IB_WC_RECV));
+	if (key) {
+		memset(client.buf, 0x3c, SIZE);
+		must(post(&server, transfer(&sw, &s, &server, IB_WR_RDMA_READ,
+					    SIZE, client.mr->iova, key)));
+		must(succeeded(&s, &server, IB_WC_RDMA_READ));
+		expect(!memchr_inv(server.buf, 0x3c, SIZE));
+	}
+	expect(state_of(client.qp) == IB_QPS_SQE);
+
+	must(ib_modify_qp(client.qp, &rts, IB_QP_STATE));
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	must(settle());
+	if (key)
+		must(invalidate_now(&client, key));
+	ib_update_fast_reg_key(client.mr, ib_inc_rkey(client.mr->rkey));
+	must(register_now(&client));
+	must(transfer_now(&server, IB_WR_RDMA_WRITE, &client));
+	must(settle());
+	return 0;
+}
+
+static int check_drain_index(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	expect(map(&client) == PAGES);
+	reg_mr(&w, &bad, &client, 0);
+	w.reg.key ^= 0x100;
+	return must_drain(&w, &bad, 0);
+}
+
+static int check_drain_twice(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&client));
+	expect(map(&client) == PAGES);
+	return must_drain(reg_mr(&w, &bad, &client, 0), &bad, client.mr->rkey);
+}
+
+static int check_drain_inv(void)
+{
+	struct request bad;
+	struct work w;
+
+	must(connect_both());
+	must(register_now(&client));
+	local_inv(&w, &bad, client.mr->rkey ^ 1, 0);
+	return must_drain(&w, &bad, client.mr->rkey);
+}
+
+/*
+ * A registration that takes long. What does not use the region goes on, what uses it waits, and
+ * completions keep their order.
+ */
+static int check_pipe_order(void)
+{
+	struct request reg, snd, wr, recv;
+	struct work gw, sw, ww;
+
+	must(connect_both());
+	must(register_now(&server));
+	memset(client.buf, 0x5a, SIZE);
+	memset(server.buf, 0, SIZE);
+	expect(map(&client) == PAGES);
+	must(post_recv(&server, &recv, 0, 64));
+	reg_mr(&gw, &reg, &client, 0);
+	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
+	transfer(&ww, &wr, &client, IB_WR_RDMA_WRITE, SIZE, server.mr->iova,
+		 server.mr->rkey);
+	ww.sge.addr = client.mr->iova;
+	ww.sge.lkey = client.mr->lkey;
+	gw.wr.next = &sw.wr;
+	sw.wr.next = &ww.wr;
+	must(post(&client, &gw));
+	must(succeeded(&recv, &server, IB_WC_RECV));
+	expect(!completion_done(&reg.done) && !completion_done(&snd.done));
+	expect(!memchr_inv(server.buf + 64, 0, SIZE - 64));
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(succeeded(&snd, &client, IB_WC_SEND));
+	must(succeeded(&wr, &client, IB_WC_RDMA_WRITE));
+	expect(recv.place < reg.place && reg.place < snd.place &&
+	       snd.place < wr.place);
+	must(settle());
+	expect(!memchr_inv(server.buf + 64, 0x5a, SIZE - 64));
+	return 0;
+}
+
+/* The server uses the client's region as soon as it hears of it. */
+static struct request used, told;
+static struct work use_work, tell_work;
+
+static void use_at_once(struct request *r)
+{
+	r->ret = post(&server, &use_work);
+}
+
+static int peer_at_once(enum ib_wr_opcode op)
+{
+	struct request reg, snd, recv, back;
+	struct work gw, sw;
+
+	must(connect_both());
+	memset(client.buf, 0x11, SIZE);
+	memset(server.buf, 0x77, SIZE);
+	expect(map(&client) == PAGES);
+	must(post_recv(&server, &recv, 0, 64));
+	recv.hook = use_at_once;
+	must(post_recv(&client, &back, 0, 64));
+	transfer(&tell_work, &told, &server, IB_WR_SEND, 64, 0, 0);
+	if (op == IB_WR_SEND_WITH_INV) {
+		tell_work.wr.opcode = op;
+		tell_work.wr.ex.invalidate_rkey = client.mr->rkey;
+		use_work = tell_work;
+		use_work.wr.sg_list = &use_work.sge;
+	} else {
+		transfer(&use_work, &used, &server, op, SIZE, client.mr->iova,
+			 client.mr->rkey);
+		use_work.wr.next = &tell_work.wr;
+		if (op == IB_WR_RDMA_READ)
+			tell_work.wr.send_flags |= IB_SEND_FENCE;
+	}
+	reg_mr(&gw, &reg, &client, 0);
+	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
+	gw.wr.next = &sw.wr;
+	must(post(&client, &gw));
+	must(succeeded(&recv, &server, IB_WC_RECV));
+	must(recv.ret);
+	expect(!completion_done(&reg.done));
+	must(succeeded(&back, &client, IB_WC_RECV));
+	expect(recv.place < reg.place && reg.place < back.place);
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(succeeded(&snd, &client, IB_WC_SEND));
+	must(succeeded(&told, &server, IB_WC_SEND));
+	if (op == IB_WR_RDMA_WRITE)
+		expect(!memchr_inv(client.buf + 64, 0x77, SIZE - 64));
+	if (op == IB_WR_RDMA_READ)
+		expect(!memchr_inv(server.buf + 64, 0x11, SIZE - 64));
+	if (op == IB_WR_SEND_WITH_INV) {
+		expect(back.flags & IB_WC_WITH_INVALIDATE);
+		/* A valid region could not be registered. */
+		must(register_now(&client));
+	}
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	expect(state_of(server.qp) == IB_QPS_RTS);
+	return 0;
+}
+
+static int check_pipe_write(void)
+{
+	return peer_at_once(IB_WR_RDMA_WRITE);
+}
+
+static int check_pipe_read(void)
+{
+	return peer_at_once(IB_WR_RDMA_READ);
+}
+
+static int check_pipe_inv(void)
+{
+	return peer_at_once(IB_WR_SEND_WITH_INV);
+}
+
+/*
+ * A Read into a region, and its invalidation without a fence, which waits for the Read all the
+ * same.
+ */
+static int check_pipe_chain(void)
+{
+	enum { ROUNDS = 100 };
+	struct request reg, rd, inv;
+	struct work gw, dw, iw;
+	int i;
+
+	must(connect_both());
+	must(register_now(&server));
+	for (i = 0; i < ROUNDS; i++) {
+		memset(server.buf, i, SIZE);
+		memset(client.buf, ~i, SIZE);
+		ib_update_fast_reg_key(client.mr, i);
+		expect(map(&client) == PAGES);
+		reg_mr(&gw, &reg, &client, 0);
+		transfer(&dw, &rd, &client, IB_WR_RDMA_READ, SIZE,
+			 server.mr->iova, server.mr->rkey);
+		dw.sge.addr = client.mr->iova;
+		dw.sge.lkey = client.mr->lkey;
+		local_inv(&iw, &inv, client.mr->rkey, 0);
+		gw.wr.next = &dw.wr;
+		dw.wr.next = &iw.wr;
+		must(post(&client, &gw));
+		must(succeeded(&inv, &client, IB_WC_LOCAL_INV));
+		must(succeeded(&reg, &client, IB_WC_REG_MR));
+		must(succeeded(&rd, &client, IB_WC_RDMA_READ));
+		expect(reg.place < rd.place && rd.place < inv.place);
+		expect(!memchr_inv(client.buf, i, SIZE));
+	}
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	return 0;
+}
+
+/* Many regions, each registered, used and invalidated, all posted at once. */
+enum { MANY = 20 };
+static struct ib_mr *mrs[MANY];
+static struct request chain[3 * MANY];
+
+static int alloc_many(void)
+{
+	int i;
+
+	for (i = 0; i < MANY; i++) {
+		mrs[i] = ib_alloc_mr(client.pd, IB_MR_TYPE_MEM_REG, PAGES);
+		if (IS_ERR(mrs[i])) {
+			mrs[i] = NULL;
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static void strip_many(void)
+{
+	int i;
+
+	for (i = 0; i < MANY && mrs[i]; i++)
+		ib_dereg_mr(mrs[i]);
+}
+
+static int map_many(void)
+{
+	int i;
+
+	for (i = 0; i < MANY; i++) {
+		ib_update_fast_reg_key(mrs[i], ib_inc_rkey(mrs[i]->rkey));
+		expect(ib_map_mr_sg(mrs[i], client.sg, PAGES, NULL,
+				    PAGE_SIZE) == PAGES);
+	}
+	return 0;
+}
+
+static int post_many(void)
+{
+	static struct work works[3 * MANY];
+	struct ib_mr *mr = client.mr;
+	struct work *w = works;
+	int i;
+
+	for (i = 0; i < MANY; i++, w += 3) {
+		struct request *r = &chain[3 * i];
+
+		client.mr = mrs[i];
+		reg_mr(&w[0], &r[0], &client, 0);
+		transfer(&w[1], &r[1], &client, IB_WR_RDMA_WRITE, SIZE,
+			 server.mr->iova, server.mr->rkey);
+		w[1].sge.addr = mrs[i]->iova;
+		w[1].sge.lkey = mrs[i]->lkey;
+		local_inv(&w[2], &r[2], mrs[i]->rkey, 0);
+		w[0].wr.next = &w[1].wr;
+		w[1].wr.next = &w[2].wr;
+		w[2].wr.next = i + 1 < MANY ? &w[3].wr : NULL;
+	}
+	client.mr = mr;
+	return post(&client, works);
+}
+
+static int check_pipe_many(void)
+{
+	static const enum ib_wc_opcode opcode[] = {
+		IB_WC_REG_MR, IB_WC_RDMA_WRITE, IB_WC_LOCAL_INV,
+	};
+	enum { ROUNDS = 60 };
+	int round, i;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(alloc_many());
+	for (round = 0; round < ROUNDS; round++) {
+		memset(client.buf, round, SIZE);
+		must(map_many());
+		must(post_many());
+		for (i = 0; i < 3 * MANY; i++) {
+			must(succeeded(&chain[i], &client, opcode[i % 3]));
+			expect(!i || chain[i - 1].place < chain[i].place);
+		}
+		must(settle());
+		expect(!memchr_inv(server.buf + 64, round, SIZE - 64));
+	}
+	return 0;
+}
+
+/* The QP fails in the middle: all complete in order, and the lists can be mapped again. */
+static int check_pipe_flush(void)
+{
+	bool flushed = false;
+	int i;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(alloc_many());
+	must(map_many());
+	must(post_many());
+	must(succeeded(&chain[3], &client, IB_WC_REG_MR));
+	must(to_error(client.qp));
+	for (i = 0; i < 3 * MANY; i++) {
+		if (i == 3)
+			continue;
+		expect(wait_for_completion_timeout(&chain[i].done, PATIENCE));
+		flushed |= chain[i].status == IB_WC_WR_FLUSH_ERR;
+		expect(chain[i].status ==
+		       (flushed ? IB_WC_WR_FLUSH_ERR : IB_WC_SUCCESS));
+		expect(!i || chain[i - 1].place < chain[i].place);
+	}
+	expect(flushed);
+	return map_many();
+}
+
+/* Everything goes while operations are pending. */
+static int check_pipe_end(void)
+{
+	must(connect_both());
+	must(register_now(&server));
+	must(alloc_many());
+	must(map_many());
+	must(post_many());
+	return 0;
+}
+
+/* The end of a region waits for its registration. */
+static int check_pipe_dereg(void)
+{
+	struct request reg;
+	struct work w;
+
+	must(connect_both());
+	expect(map(&client) == PAGES);
+	must(post(&client, reg_mr(&w, &reg, &client, 0)));
+	must(ib_dereg_mr(client.mr));
+	client.mr = NULL;
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(settle());
+	return 0;
 }
 
 static int check_inv_key(void)
@@ -1560,6 +1957,18 @@ static const struct {
 	{ "long-list", check_long_list },
 	{ "large-page", check_large_page },
 	{ "gaps", check_gaps },
+	{ "drain-index", check_drain_index },
+	{ "drain-twice", check_drain_twice },
+	{ "drain-inv", check_drain_inv },
+	{ "pipe-order", check_pipe_order },
+	{ "pipe-write", check_pipe_write },
+	{ "pipe-read", check_pipe_read },
+	{ "pipe-inv", check_pipe_inv },
+	{ "pipe-chain", check_pipe_chain },
+	{ "pipe-many", check_pipe_many },
+	{ "pipe-flush", check_pipe_flush },
+	{ "pipe-end", check_pipe_end },
+	{ "pipe-dereg", check_pipe_dereg },
 	{ "inv-key", check_inv_key },
 	{ "inv-unknown", check_inv_unknown },
 	{ "inv-dma", check_inv_dma },
