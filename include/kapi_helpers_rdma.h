@@ -15,7 +15,7 @@
 #include <rdma/iw_cm.h>
 #include <rdma/uverbs_ioctl.h>
 
-struct dma_buf;
+struct dma_buf_attachment;
 
 /* Device and user data */
 void kapi_ib_name_by_user(struct ib_device *dev);
@@ -84,8 +84,9 @@ int kapi_ring_map(struct vm_area_struct *vma, void *ring, size_t len);
 struct ib_umem *kapi_umem_get(struct ib_device *dev, unsigned long start,
 			      size_t len, int access);
 struct scatterlist *kapi_sg_next(struct scatterlist *sg, u64 *addr, u64 *len);
-struct dma_buf *kapi_dmabuf_get(int fd, bool write, void **addr, size_t *len);
-void kapi_dmabuf_put(struct dma_buf *buf, void *addr);
+struct dma_buf_attachment *kapi_dmabuf_get(struct ib_device *dev, int fd, bool write,
+					   void **addr, size_t *len);
+void kapi_dmabuf_put(struct dma_buf_attachment *attach, void *addr);
 size_t kapi_direct_map_room(unsigned long addr);
 
 struct ib_umem_odp;

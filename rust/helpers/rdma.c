@@ -388,24 +388,33 @@ struct scatterlist *kapi_sg_next(struct scatterlist *sg, u64 *addr, u64 *len)
 
 MODULE_IMPORT_NS("DMA_BUF");
 
-/* Maps a dmabuf, to be accessed by the CPU until kapi_dmabuf_put(). */
-struct dma_buf *kapi_dmabuf_get(int fd, bool write, void **addr, size_t *len)
+/*
+ * Maps a dmabuf, to be accessed by the CPU until kapi_dmabuf_put(). The attachment
+ * keeps it where it is. An exporter that pins only on demand may move it.
+ */
+struct dma_buf_attachment *kapi_dmabuf_get(struct ib_device *dev, int fd, bool write,
+					   void **addr, size_t *len)
 {
 	struct dma_buf *buf = dma_buf_get(fd);
+	struct dma_buf_attachment *attach;
 	struct iosys_map map;
 	int ret;
 
 	if (IS_ERR(buf))
-		return buf;
+		return ERR_CAST(buf);
 	ret = -EACCES;
 	if (write && !(buf->file->f_mode & FMODE_WRITE))
 		goto put;
 	ret = -EOPNOTSUPP;
-	if (!buf->ops->vmap)
+	if (!buf->ops->vmap || buf->ops->pin)
+		goto put;
+	attach = dma_buf_attach(buf, &dev->dev);
+	ret = PTR_ERR_OR_ZERO(attach);
+	if (ret)
 		goto put;
 	ret = dma_buf_vmap_unlocked(buf, &map);
 	if (ret)
-		goto put;
+		goto detach;
 	ret = -EOPNOTSUPP;
 	if (map.is_iomem)
 		goto unmap;
@@ -414,21 +423,25 @@ struct dma_buf *kapi_dmabuf_get(int fd, bool write, void **addr, size_t *len)
 		goto unmap;
 	*addr = map.vaddr;
 	*len = buf->size;
-	return buf;
+	return attach;
 
 unmap:
 	dma_buf_vunmap_unlocked(buf, &map);
+detach:
+	dma_buf_detach(buf, attach);
 put:
 	dma_buf_put(buf);
 	return ERR_PTR(ret);
 }
 
-void kapi_dmabuf_put(struct dma_buf *buf, void *addr)
+void kapi_dmabuf_put(struct dma_buf_attachment *attach, void *addr)
 {
 	struct iosys_map map = IOSYS_MAP_INIT_VADDR(addr);
+	struct dma_buf *buf = attach->dmabuf;
 
 	dma_buf_end_cpu_access(buf, DMA_BIDIRECTIONAL);
 	dma_buf_vunmap_unlocked(buf, &map);
+	dma_buf_detach(buf, attach);
 	dma_buf_put(buf);
 }
 

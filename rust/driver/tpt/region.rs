@@ -214,7 +214,7 @@ impl mr::Operations<Siw> for Mr {
         let rights = rights(req.access)?;
         let base = base(rights, req.iova, req.len)?;
         let writes = rights.intersects(MAY_WRITE);
-        let umem = Umem::get_dmabuf(req.fd, req.offset, req.len, writes)?;
+        let umem = Umem::get_dmabuf(pd.device(), req.fd, req.offset, req.len, writes)?;
         let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
         let len = req.len;
         let mr = add(pd, None, |stag, pd| {

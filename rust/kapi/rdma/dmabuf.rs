@@ -15,18 +15,22 @@ use kernel::{
     prelude::*, //
 };
 
+use super::device::{
+    Device,
+    Driver, //
+};
 use crate::kapi::bindings::{
     self,
-    dma_buf, //
+    dma_buf_attachment, //
 };
 
-/// A dmabuf that the CPU accesses. The drop may sleep.
+/// A dmabuf that the CPU accesses, and that stays where it is. The drop may sleep.
 ///
 /// # Invariants
 ///
-/// `buf` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`.
+/// `attach` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`.
 pub(super) struct DmaBuf {
-    buf: NonNull<dma_buf>,
+    attach: NonNull<dma_buf_attachment>,
     addr: NonNull<ffi::c_void>,
     len: u64,
     writable: bool,
@@ -42,16 +46,19 @@ impl DmaBuf {
     /// Maps the dmabuf of a descriptor of the current process. May sleep.
     ///
     /// Fails with `EBADF` or `EINVAL` if there is none, with `EACCES` if `write` is asked for and
-    /// the descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory.
-    pub(super) fn get(fd: ffi::c_int, write: bool) -> Result<Self> {
+    /// the descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory,
+    /// or its driver may move it.
+    pub(super) fn get<D: Driver>(dev: &Device<D>, fd: ffi::c_int, write: bool) -> Result<Self> {
         let (mut addr, mut len) = (null_mut(), 0);
-        // SAFETY: There is room for the results.
-        let buf = from_err_ptr(unsafe {
-            bindings::kapi_dmabuf_get(fd, write, &mut addr, &mut len) //
+        // SAFETY: The device is registered, or on its way there. It is freed after all releases,
+        // and there is room for the results.
+        let attach = from_err_ptr(unsafe {
+            bindings::kapi_dmabuf_get(dev.as_raw(), fd, write, &mut addr, &mut len)
+            //
         })?;
         // INVARIANT: Just mapped: nothing is null.
         Ok(Self {
-            buf: NonNull::new(buf).ok_or(EFAULT)?,
+            attach: NonNull::new(attach).ok_or(EFAULT)?,
             addr: NonNull::new(addr).ok_or(EFAULT)?,
             len: len as u64,
             writable: write,
@@ -77,6 +84,6 @@ impl DmaBuf {
 impl Drop for DmaBuf {
     fn drop(&mut self) {
         // SAFETY: Mapped by the type invariants, and used by nobody.
-        unsafe { bindings::kapi_dmabuf_put(self.buf.as_ptr(), self.addr.as_ptr()) };
+        unsafe { bindings::kapi_dmabuf_put(self.attach.as_ptr(), self.addr.as_ptr()) };
     }
 }

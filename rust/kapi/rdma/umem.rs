@@ -224,10 +224,17 @@ impl Umem {
     /// Maps `len` bytes from `offset` on of the dmabuf `fd` of the current process. May sleep.
     ///
     /// Fails with `EINVAL` if it does not have them, with `EACCES` if `write` is asked for and the
-    /// descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory.
-    pub(crate) fn get_dmabuf(fd: i32, offset: u64, len: u64, write: bool) -> Result<Umem> {
+    /// descriptor is for reading, and with `EOPNOTSUPP` if the CPU cannot access it as memory, or
+    /// its driver may move it.
+    pub(crate) fn get_dmabuf<D: Driver>(
+        dev: &Device<D>,
+        fd: i32,
+        offset: u64,
+        len: u64,
+        write: bool,
+    ) -> Result<Umem> {
         let end = offset.checked_add(len).ok_or(EINVAL)?;
-        let buf = DmaBuf::get(fd, write)?;
+        let buf = DmaBuf::get(dev, fd, write)?;
         if len == 0 || end > buf.len() {
             return Err(EINVAL);
         }
