@@ -34,11 +34,13 @@ use kernel::{
 pub(crate) enum Kind {
     /// On any CPU, many at a time.
     Unbound,
+    /// The same, for items that may wait for programs or for memory to be freed.
+    Waiting,
     /// On the CPU that they were queued for.
     PerCpu,
 }
 
-/// An owned work queue, which makes progress under memory pressure too.
+/// An owned work queue. All but [`Kind::Waiting`] make progress under memory pressure, too.
 ///
 /// # Invariants
 ///
@@ -55,10 +57,10 @@ impl WorkQueue {
     pub(crate) fn new(name: &CStr, kind: Kind) -> Result<Self> {
         might_sleep();
         let flags = match kind {
-            Kind::Unbound => bindings::wq_flags_WQ_UNBOUND,
-            Kind::PerCpu => bindings::wq_flags_WQ_PERCPU,
+            Kind::Unbound => bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
+            Kind::Waiting => bindings::wq_flags_WQ_UNBOUND,
+            Kind::PerCpu => bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_MEM_RECLAIM,
         };
-        let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: The name is valid for the duration of the call, which copies it.
         let wq = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
         // INVARIANT: It was just made.

@@ -2,9 +2,10 @@
 
 //! Memory on demand: has the pages brought for which a queue pair waits.
 //!
-//! Each direction of a queue pair waits for one access at a time, and has a work item for it. So
-//! the pages of one queue pair do not delay those of another, and a program that decides itself
-//! when a page comes delays nobody else. A queue pair that ends waits for none of it.
+//! Each direction of a queue pair waits for one access at a time, and has a work item for it in a
+//! queue of the module. So the pages of one queue pair do not delay those of another, unless a
+//! thousand wait for a program that decides itself when a page comes. A queue pair that ends waits
+//! for none of it.
 
 use crate::{
     driver::{
@@ -13,10 +14,7 @@ use crate::{
         QpObj,
         QpRef, //
     },
-    kapi::{
-        rdma::odp,
-        sync::SpinLockIrq, //
-    }, //
+    kapi::sync::SpinLockIrq, //
 };
 use iwarp::error::AccessError;
 use kernel::{
@@ -95,8 +93,9 @@ impl Pager {
             qp.stats.inc(Counter::PageFaultErrors);
             return Err(AccessError::Bounds);
         }
-        // An item that runs just now runs once more, and finds this.
-        odp::enqueue(self.clone());
+        // An item that runs just now runs once more, and finds this. The queue returns a reference
+        // that it does not take.
+        let _ = qp.dev.shared.pages.enqueue(self.clone());
         Ok(())
     }
 

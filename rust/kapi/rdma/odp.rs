@@ -36,10 +36,6 @@ use kernel::{
         NotThreadSafe,
         Opaque, //
     },
-    workqueue::{
-        RawWorkItem,
-        WorkItem, //
-    },
 };
 
 use super::{
@@ -90,19 +86,6 @@ type Leaf = [Atomic<usize>; LEAF];
 pub(crate) fn is_possible() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::kapi_odp_possible() }
-}
-
-/// Queues an item that brings pages. It may run for any time, because a program may decide when a
-/// page of its memory comes. The end of a device waits for it. Any context.
-pub(crate) fn enqueue<W>(item: Arc<W>)
-where
-    W: WorkItem<0, Pointer = Arc<W>> + Send + Sync + 'static,
-    Arc<W>: RawWorkItem<0>,
-{
-    let queue = move |work| umem::queue(work);
-    // SAFETY: `umem::queue` returns false only for an item that is in a queue. The item is `Send`
-    // and static.
-    let _ = unsafe { item.__enqueue(queue) };
 }
 
 /// # Invariants

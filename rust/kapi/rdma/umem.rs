@@ -51,8 +51,7 @@ use crate::kapi::{
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 
-/// Runs deferred releases, and brings pages on demand. There is one in the module. The drop waits
-/// for all of them.
+/// Runs deferred releases. There is one in the module. The drop waits for them.
 ///
 /// # Invariants
 ///
@@ -88,7 +87,7 @@ impl Drop for ReleaseQueue {
     }
 }
 
-/// Waits for the releases that are deferred now, and for the pages that are under way. May sleep.
+/// Runs the releases that are deferred now. May sleep.
 ///
 /// Unpinning looks at the device, so this comes before a device is freed.
 pub(super) fn flush_releases() {
@@ -348,23 +347,15 @@ pub(super) unsafe fn run_or_queue(
     work: *mut work_struct,
     release: unsafe extern "C" fn(*mut work_struct),
 ) {
+    let queue = QUEUE.load(Acquire);
     // SAFETY: No requirements.
-    if unsafe { bindings::kapi_may_sleep() } || QUEUE.load(Acquire).is_null() {
+    if unsafe { bindings::kapi_may_sleep() } || queue.is_null() {
         // SAFETY: By the requirements of this function.
         unsafe { release(work) };
     } else {
-        queue(work);
+        // SAFETY: Both are valid; the work item is not queued yet, and belongs to it now.
+        unsafe { bindings::kapi_release_work_queue(queue, work) };
     }
-}
-
-/// Queues a valid work item. `false` if it is in a queue already, or if the module ends.
-pub(super) fn queue(work: *mut work_struct) -> bool {
-    let queue = QUEUE.load(Acquire);
-    if queue.is_null() {
-        return false;
-    }
-    // SAFETY: The queue is valid until all devices are gone, and callers have one.
-    unsafe { bindings::kapi_release_work_queue(queue, work) }
 }
 
 /// Gives the memory back.
