@@ -123,7 +123,7 @@ impl WorkItem for Pager {
             Some(_) => None,
         };
         let old = match brought {
-            Err(_) if awaited => state.failed.replace(missing),
+            Err(_) if awaited && state.wanted.is_none() => state.failed.replace(missing),
             _ => Some(missing),
         };
         drop(state);

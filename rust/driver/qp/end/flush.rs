@@ -157,6 +157,9 @@ impl QpObj {
         let rx = self.stream.rx.take();
         let sent = tx.as_ref().map(|tx| tx.socket().sent());
         drop(tx);
+        // What could not be brought may be there in the next life of the queue pair.
+        self.stream.tx_pager.forget();
+        self.stream.rx_pager.forget();
         self.stop_control();
         self.unbind_windows();
         self.retire_all(sent);
