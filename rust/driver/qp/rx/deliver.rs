@@ -315,9 +315,11 @@ impl RxCtx {
     /// Has the page brought where the answer to an atomic operation goes.
     #[cold]
     fn await_sink(&self, qp: &QpObj, sink: &MemRef) -> Result<(), AccessError> {
-        if let Some(missing) = sink.all_missing(AtomicOp::LEN as usize) {
-            qp.stream.rx_pager.ask(qp, missing)?;
-        }
+        // Without an answer the memory has been taken away since.
+        let missing = sink.all_missing(AtomicOp::LEN as usize);
+        qp.stream
+            .rx_pager
+            .ask(qp, missing.ok_or(AccessError::NotValid)?)?;
         Err(AccessError::Pending)
     }
 

@@ -253,10 +253,14 @@ impl RxCtx {
             }
             Target::Memory { mem, to } => (mem.missing(*to, len, true, left), AccessOp::Write),
         };
-        let asked = missing.map(|missing| qp.stream.rx_pager.ask(qp, missing));
+        let asked = match missing {
+            Some(missing) => qp.stream.rx_pager.ask(qp, missing),
+            // The memory has been taken away since.
+            None => Err(AccessError::NotValid),
+        };
         match asked {
-            Some(Err(denied)) => denied.during(op),
-            Some(Ok(())) | None => pending,
+            Ok(()) => pending,
+            Err(denied) => denied.during(op),
         }
     }
 

@@ -175,8 +175,12 @@ impl TxCtx {
             // Nothing of the FPDU is encoded, and the cursor of its payload is where it was.
             Encoded::Denied(AccessError::Pending) => {
                 let left = current.msg.len().saturating_sub(current.msg.offset());
-                let missing = self.sges.missing(false, left.into());
-                match self.stall(qp, missing) {
+                let stalled = match self.sges.missing(false, left.into()) {
+                    // The memory has been taken away since.
+                    None => Err(AccessError::NotValid),
+                    missing => self.stall(qp, missing),
+                };
+                match stalled {
                     Ok(()) => Step::Stalled,
                     Err(error) => self.deny(qp, error),
                 }

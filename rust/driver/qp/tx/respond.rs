@@ -65,8 +65,11 @@ impl TxCtx {
                 let executed = match target.execute(atomic.to, atomic.op) {
                     Err(AccessError::Pending) => {
                         let len = AtomicOp::LEN as usize;
-                        let missing = target.missing(atomic.to, len, true, 0);
-                        let stalled = self.stall(qp, missing);
+                        let stalled = match target.missing(atomic.to, len, true, 0) {
+                            // The memory has been taken away since.
+                            None => Err(AccessError::NotValid),
+                            missing => self.stall(qp, missing),
+                        };
                         Err(stalled.err().unwrap_or(AccessError::Pending))
                     }
                     executed => executed,
