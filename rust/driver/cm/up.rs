@@ -144,9 +144,14 @@ impl Endpoint {
             qp.receive_here();
         }
         self.sock.run_data_ready();
+        let undelivered = {
+            let _locked = self.sock.lock();
+            let qp = self.qp.as_ref();
+            qp.is_some_and(|qp| qp.has_undelivered())
+        };
         Input::Settled {
             late,
-            unread: self.unread(),
+            unread: undelivered || self.unread(),
         }
     }
 

@@ -359,6 +359,17 @@ impl QpObj {
         }
     }
 
+    /// Whether a complete FPDU waits for memory, and is no longer in the socket. The caller holds
+    /// the socket.
+    pub(crate) fn has_undelivered(&self) -> bool {
+        let Some(rx) = self.stream.rx.take() else {
+            return false;
+        };
+        let waits = rx.undelivered.is_some();
+        self.stream.rx.put(rx);
+        waits
+    }
+
     /// Takes reception over from a datamover.
     pub(crate) fn receive_here(&self) {
         self.stream.take_rx();
