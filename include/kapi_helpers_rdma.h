@@ -89,7 +89,7 @@ struct dma_buf_attachment *kapi_dmabuf_get(struct ib_device *dev, int fd, bool w
 void kapi_dmabuf_put(struct dma_buf_attachment *attach, void *addr);
 size_t kapi_direct_map_room(unsigned long addr);
 
-struct ib_umem_odp;
+struct kapi_odp_range;
 
 /* The owner of memory on demand. */
 struct kapi_odp {
@@ -98,16 +98,15 @@ struct kapi_odp {
 };
 
 bool kapi_odp_possible(void);
-struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
-				 size_t len, int access);
-void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner);
-bool kapi_odp_is_of_current(const struct ib_umem_odp *odp);
-int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
-		 bool fault);
-unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write);
-void kapi_odp_unlock(struct ib_umem_odp *odp);
+struct kapi_odp_range *kapi_odp_get(unsigned long start, size_t pages);
+void kapi_odp_own(struct kapi_odp_range *odp, struct kapi_odp *owner);
+bool kapi_odp_is_of_current(const struct kapi_odp_range *odp);
+int kapi_odp_map(struct kapi_odp_range *odp, size_t page, size_t count, bool write,
+		 bool fault, unsigned long *pfns);
+unsigned long kapi_odp_page(unsigned long pfn, bool write);
+void kapi_odp_unlock(struct kapi_odp_range *odp);
 void kapi_odp_dirty(unsigned long addr);
-void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner);
+void kapi_odp_release(struct kapi_odp_range *odp, struct kapi_odp *owner);
 
 bool kapi_may_sleep(void);
 void kapi_release_work_init(struct work_struct *work, work_func_t func);

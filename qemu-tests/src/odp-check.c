@@ -355,7 +355,7 @@ static void test_fork(void)
 	unmap(far, len);
 }
 
-enum how { UNMAPPED, READ_ONLY, TRUNCATED };
+enum how { UNMAPPED, READ_ONLY, TRUNCATED, SECRET };
 
 /* Memory of B that is not there, or not to be written to, and that B or a peer uses. */
 static void refuse(enum how how, bool by_peer, enum ibv_wr_opcode op)
@@ -387,6 +387,13 @@ static void refuse(enum how how, bool by_peer, enum ibv_wr_opcode op)
 	case TRUNCATED:
 		must(ftruncate(fd, PAGE));
 		break;
+	case SECRET:
+		/* The kernel does not map it for itself. */
+		expect((fd = syscall(SYS_memfd_secret, 0)) >= 0);
+		must(ftruncate(fd, PAGE));
+		expect(mmap(far + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == far + PAGE);
+		far[PAGE] = 1;
+		break;
 	}
 	/* The page before is not affected. */
 	write_out(&p, mr, far, 64);
@@ -415,7 +422,12 @@ static void refuse(enum how how, bool by_peer, enum ibv_wr_opcode op)
 
 static void test_refusals(void)
 {
-	for (enum how how = UNMAPPED; how <= TRUNCATED; how++) {
+	int secret = syscall(SYS_memfd_secret, 0);
+	/* Not every kernel has it. */
+	enum how last = secret < 0 ? TRUNCATED : SECRET;
+
+	close(secret);
+	for (enum how how = UNMAPPED; how <= last; how++) {
 		if (how != READ_ONLY) {
 			refuse(how, true, IBV_WR_RDMA_READ);
 			refuse(how, false, IBV_WR_SEND);

@@ -8,17 +8,20 @@
 #include <linux/dma-buf.h>
 #include <linux/hmm.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/pid.h>
 #include <linux/preempt.h>
 #include <linux/scatterlist.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
+#include <linux/uaccess.h>
+#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
-#include <rdma/ib_umem_odp.h>
 #include <rdma/iw_cm.h>
 #include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
@@ -453,29 +456,35 @@ size_t kapi_direct_map_room(unsigned long addr)
 
 #ifdef CONFIG_INFINIBAND_ON_DEMAND_PAGING
 /*
- * Memory on demand. What the owner knows of pages, and how they come and go, is
- * under umem_mutex. The core's list of pages is its own.
+ * Memory on demand: a part of a program's address space. What the owner knows of
+ * its pages changes with the lock held.
  */
+struct kapi_odp_range {
+	struct mmu_interval_notifier notifier;
+	struct mutex lock;
+	struct kapi_odp *owner;
+	unsigned long start;
+	size_t pages;
+};
+
 static bool kapi_odp_invalidate(struct mmu_interval_notifier *mni,
 				const struct mmu_notifier_range *range,
 				unsigned long seq)
 {
-	struct ib_umem_odp *odp = container_of(mni, struct ib_umem_odp, notifier);
-	struct kapi_odp *owner;
-	u64 start, end;
+	struct kapi_odp_range *odp = container_of(mni, struct kapi_odp_range, notifier);
+	unsigned long first, last;
 
 	if (mmu_notifier_range_blockable(range))
-		mutex_lock(&odp->umem_mutex);
-	else if (!mutex_trylock(&odp->umem_mutex))
+		mutex_lock(&odp->lock);
+	else if (!mutex_trylock(&odp->lock))
 		return false;
 	mmu_interval_set_seq(mni, seq);
-	owner = odp->private;
-	start = max_t(u64, range->start, ib_umem_start(odp));
-	end = min_t(u64, range->end, ib_umem_end(odp));
-	if (owner && start < end)
-		owner->clear(owner, (start - ib_umem_start(odp)) >> PAGE_SHIFT,
-			     (PAGE_ALIGN(end) - ib_umem_start(odp)) >> PAGE_SHIFT);
-	mutex_unlock(&odp->umem_mutex);
+	first = max(range->start, odp->start);
+	last = min(range->end - 1, odp->start + (odp->pages << PAGE_SHIFT) - 1);
+	if (odp->owner && first <= last)
+		odp->owner->clear(odp->owner, (first - odp->start) >> PAGE_SHIFT,
+				  ((last - odp->start) >> PAGE_SHIFT) + 1);
+	mutex_unlock(&odp->lock);
 	return true;
 }
 
@@ -488,50 +497,115 @@ bool kapi_odp_possible(void)
 	return true;
 }
 
-/* Pages have the kernel's size here, whatever their size is in the program. */
-struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
-				 size_t len, int access)
+/* @pages pages of the current process, from the page-aligned address @start on. */
+struct kapi_odp_range *kapi_odp_get(unsigned long start, size_t pages)
 {
-	return ib_umem_odp_get(dev, start, len, access & ~IB_ACCESS_HUGETLB,
-			       &kapi_odp_ops);
+	struct kapi_odp_range *odp = kzalloc(sizeof(*odp), GFP_KERNEL_ACCOUNT);
+	int ret;
+
+	if (!odp)
+		return ERR_PTR(-ENOMEM);
+	mutex_init(&odp->lock);
+	/* Tells lockdep that the kernel takes the lock to free memory. */
+	fs_reclaim_acquire(GFP_KERNEL);
+	mutex_lock(&odp->lock);
+	mutex_unlock(&odp->lock);
+	fs_reclaim_release(GFP_KERNEL);
+	odp->start = start;
+	odp->pages = pages;
+	ret = mmu_interval_notifier_insert(&odp->notifier, current->mm, start,
+					   pages << PAGE_SHIFT, &kapi_odp_ops);
+	if (ret) {
+		kfree(odp);
+		return ERR_PTR(ret);
+	}
+	return odp;
 }
 
-/* After it, clear() is called, and before release() the owner is NULL. */
-void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner)
+/* After it, clear() is called, until release() has returned. */
+void kapi_odp_own(struct kapi_odp_range *odp, struct kapi_odp *owner)
 {
-	mutex_lock(&odp->umem_mutex);
-	odp->private = owner;
-	mutex_unlock(&odp->umem_mutex);
+	mutex_lock(&odp->lock);
+	odp->owner = owner;
+	mutex_unlock(&odp->lock);
 }
 
-bool kapi_odp_is_of_current(const struct ib_umem_odp *odp)
+bool kapi_odp_is_of_current(const struct kapi_odp_range *odp)
 {
-	return odp->umem.owning_mm == current->mm;
+	return odp->notifier.mm == current->mm;
 }
 
-/* If this is successful, umem_mutex is locked. */
-int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
-		 bool fault)
+static int kapi_odp_walk(struct hmm_range *range)
 {
-	u64 start = ib_umem_start(odp) + ((u64)page << PAGE_SHIFT);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+	return hmm_range_fault_unlocked_timeout(range,
+						msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
+#else
+	unsigned long end = jiffies + msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT);
+	struct mm_struct *mm = range->notifier->mm;
+	int ret;
 
-	return ib_umem_odp_map_dma_and_lock(odp, start, (u64)count << PAGE_SHIFT,
-					    write ? HMM_PFN_WRITE : 0, fault);
+	do {
+		range->notifier_seq = mmu_interval_read_begin(range->notifier);
+		mmap_read_lock(mm);
+		ret = hmm_range_fault(range);
+		mmap_read_unlock(mm);
+	} while (ret == -EBUSY && time_before(jiffies, end));
+	return ret;
+#endif
 }
 
-/* The kernel's address of a page; 0 if it is not there. */
-unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write)
+/*
+ * Finds pages, and with @fault brings them. @pfns has room for them, and is zero.
+ * If this is successful, the lock is held, and what is found stays until it is not.
+ */
+int kapi_odp_map(struct kapi_odp_range *odp, size_t page, size_t count, bool write,
+		 bool fault, unsigned long *pfns)
 {
-	unsigned long pfn = odp->map.pfn_list[page];
+	struct mm_struct *mm = odp->notifier.mm;
+	unsigned long start = odp->start + (page << PAGE_SHIFT);
+	struct hmm_range range = {
+		.notifier = &odp->notifier,
+		.start = start,
+		.end = start + (count << PAGE_SHIFT),
+		.hmm_pfns = pfns,
+	};
+	int ret;
+
+	if (fault)
+		range.default_flags = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0);
+	if (!mmget_not_zero(mm))
+		return -EINVAL;
+	for (;;) {
+		ret = kapi_odp_walk(&range);
+		if (ret)
+			break;
+		mutex_lock(&odp->lock);
+		if (!mmu_interval_read_retry(&odp->notifier, range.notifier_seq))
+			break;
+		mutex_unlock(&odp->lock);
+	}
+	/* Not here, where the lock is held: the end of the MM takes it. */
+	mmput_async(mm);
+	return ret;
+}
+
+/* The kernel's address of a page that was found; 0 if it cannot be used. */
+unsigned long kapi_odp_page(unsigned long pfn, bool write)
+{
+	void *addr;
+	u8 byte;
 
 	if (!(pfn & HMM_PFN_VALID) || (write && !(pfn & HMM_PFN_WRITE)))
 		return 0;
-	return (unsigned long)page_address(hmm_pfn_to_page(pfn));
+	addr = page_address(hmm_pfn_to_page(pfn));
+	/* The kernel does not map secret memory (memfd_secret), nor that of devices. */
+	return copy_from_kernel_nofault(&byte, addr, 1) ? 0 : (unsigned long)addr;
 }
 
-void kapi_odp_unlock(struct ib_umem_odp *odp)
+void kapi_odp_unlock(struct kapi_odp_range *odp)
 {
-	mutex_unlock(&odp->umem_mutex);
+	mutex_unlock(&odp->lock);
 }
 
 /* The program's page tables do not know of what the driver has written. */
@@ -540,13 +614,14 @@ void kapi_odp_dirty(unsigned long addr)
 	set_page_dirty(virt_to_head_page((void *)addr));
 }
 
-void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner)
+void kapi_odp_release(struct kapi_odp_range *odp, struct kapi_odp *owner)
 {
-	mutex_lock(&odp->umem_mutex);
-	owner->clear(owner, 0, ib_umem_odp_num_pages(odp));
-	odp->private = NULL;
-	mutex_unlock(&odp->umem_mutex);
-	ib_umem_odp_release(odp);
+	mutex_lock(&odp->lock);
+	owner->clear(owner, 0, odp->pages);
+	odp->owner = NULL;
+	mutex_unlock(&odp->lock);
+	mmu_interval_notifier_remove(&odp->notifier);
+	kfree(odp);
 }
 #else
 bool kapi_odp_possible(void)
@@ -554,33 +629,32 @@ bool kapi_odp_possible(void)
 	return false;
 }
 
-struct ib_umem_odp *kapi_odp_get(struct ib_device *dev, unsigned long start,
-				 size_t len, int access)
+struct kapi_odp_range *kapi_odp_get(unsigned long start, size_t pages)
 {
 	return ERR_PTR(-EOPNOTSUPP);
 }
 
-void kapi_odp_own(struct ib_umem_odp *odp, struct kapi_odp *owner)
+void kapi_odp_own(struct kapi_odp_range *odp, struct kapi_odp *owner)
 {
 }
 
-bool kapi_odp_is_of_current(const struct ib_umem_odp *odp)
+bool kapi_odp_is_of_current(const struct kapi_odp_range *odp)
 {
 	return false;
 }
 
-int kapi_odp_map(struct ib_umem_odp *odp, size_t page, size_t count, bool write,
-		 bool fault)
+int kapi_odp_map(struct kapi_odp_range *odp, size_t page, size_t count, bool write,
+		 bool fault, unsigned long *pfns)
 {
 	return -EOPNOTSUPP;
 }
 
-unsigned long kapi_odp_page(const struct ib_umem_odp *odp, size_t page, bool write)
+unsigned long kapi_odp_page(unsigned long pfn, bool write)
 {
 	return 0;
 }
 
-void kapi_odp_unlock(struct ib_umem_odp *odp)
+void kapi_odp_unlock(struct kapi_odp_range *odp)
 {
 }
 
@@ -588,7 +662,7 @@ void kapi_odp_dirty(unsigned long addr)
 {
 }
 
-void kapi_odp_release(struct ib_umem_odp *odp, struct kapi_odp *owner)
+void kapi_odp_release(struct kapi_odp_range *odp, struct kapi_odp *owner)
 {
 }
 #endif

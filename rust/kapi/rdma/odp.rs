@@ -2,10 +2,10 @@
 
 //! User memory whose pages come on demand, and go when the kernel wants them back.
 //!
-//! C header: [`include/rdma/ib_umem_odp.h`](srctree/include/rdma/ib_umem_odp.h)
+//! C header: [`include/linux/hmm.h`](srctree/include/linux/hmm.h)
 //!
 //! A table has the kernel's addresses of the pages that are there. A page gets into it in process
-//! context, with the core's mutex of the memory locked and no notifier of the MM about to take the
+//! context, with a mutex of the memory locked and no notifier of the MM about to take the
 //! page away. Before the kernel takes it away, a notifier clears its entry and waits for those who
 //! may have read the entry. They are inside of a gate, which is entered inside of the region's. So
 //! nobody reads or writes a page that is no longer the program's.
@@ -17,9 +17,13 @@ use core::ptr::{
 
 use kernel::{
     container_of,
-    error::from_err_ptr,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     page::{
-        PAGE_SHIFT, //
+        PAGE_SHIFT,
+        PAGE_SIZE, //
     },
     prelude::*,
     sync::{
@@ -39,10 +43,7 @@ use kernel::{
 };
 
 use super::{
-    device::{
-        Device,
-        Driver, //
-    },
+    device::Driver,
     mr::Operations,
     ops::{
         to_errno,
@@ -58,9 +59,9 @@ use crate::kapi::{
         self,
         ib_pd,
         ib_sge,
-        ib_umem_odp,
         kapi_gate,
         kapi_odp,
+        kapi_odp_range,
         uverbs_attr_bundle,
         work_struct, //
     },
@@ -70,6 +71,9 @@ use crate::kapi::{
 
 /// Pages of a leaf of the table. A fault brings at most so many at once.
 const LEAF: usize = 512;
+
+/// The most leaves: those of a TiB, whose pointers take 4 MiB.
+const MAX_LEAVES: usize = 1 << 19;
 
 /// Flags of an entry, whose other bits are the address of a page.
 ///
@@ -97,7 +101,7 @@ struct Inner {
     work: Opaque<work_struct>,
     owner: Opaque<kapi_odp>,
     gate: Opaque<kapi_gate>,
-    odp: NonNull<ib_umem_odp>,
+    odp: NonNull<kapi_odp_range>,
     leaves: KVVec<Atomic<*mut Leaf>>,
     layout: PageLayout,
     start: u64,
@@ -110,10 +114,10 @@ struct Inner {
 ///
 /// # Invariants
 ///
-/// The box is there until it is dropped, and the core knows it as the owner of the memory.
+/// The box is there until it is dropped, and `odp` knows it as the owner of the memory.
 pub(crate) struct OdpUmem(Option<KBox<Inner>>);
 
-// SAFETY: What changes is atomic, or under the core's mutex.
+// SAFETY: What changes is atomic, or under the mutex of `odp`.
 unsafe impl Send for OdpUmem {}
 
 // SAFETY: As above; a data race on the pages is one with the user, whose memory it is.
@@ -122,21 +126,15 @@ unsafe impl Sync for OdpUmem {}
 impl OdpUmem {
     /// Memory of the current process, `len` bytes from `start` on. No page is touched. `taken`
     /// counts the pages that the kernel takes away. May sleep.
-    pub(crate) fn get<D: Driver>(
-        dev: &Device<D>,
-        start: u64,
-        len: u64,
-        access: u32,
-        taken: Arc<Atomic<u64>>,
-    ) -> Result<Self> {
+    pub(crate) fn get(start: u64, len: u64, taken: Arc<Atomic<u64>>) -> Result<Self> {
         start.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
         let pages = layout.pages(len).ok_or(EINVAL)?;
-        // The core has a word for each page, and no allocation is larger than this (`kvmalloc`).
-        if pages > i32::MAX as u64 / size_of::<usize>() as u64 {
+        let count = usize::try_from(pages.div_ceil(LEAF as u64)).map_err(|_| ENOMEM)?;
+        // A program may ask for all of its address space, but not for all memory.
+        if count > MAX_LEAVES {
             return Err(ENOMEM);
         }
-        let count = pages.div_ceil(LEAF as u64) as usize;
         let mut leaves = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
             leaves
@@ -144,10 +142,9 @@ impl OdpUmem {
                 .map_err(|_| ENOMEM)?;
         }
         let slot = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: The device is registered, or on its way there.
-        let odp = from_err_ptr(unsafe {
-            bindings::kapi_odp_get(dev.as_raw(), start as usize, len as usize, access as i32)
-        })?;
+        let first = (start as usize) & !(PAGE_SIZE - 1);
+        // SAFETY: The address is aligned, and the pages end where addresses do, or before.
+        let odp = from_err_ptr(unsafe { bindings::kapi_odp_get(first, pages as usize) })?;
         // SAFETY: Not an error, and not null.
         let odp = unsafe { NonNull::new_unchecked(odp) };
         // INVARIANT: Made above; there are no leaves yet.
@@ -168,7 +165,7 @@ impl OdpUmem {
         unsafe { bindings::kapi_gate_init(inner.gate.get()) };
         // SAFETY: The memory is valid. The owner stays until `kapi_odp_release` has returned.
         unsafe { bindings::kapi_odp_own(odp.as_ptr(), inner.owner.get()) };
-        // INVARIANT: Just said so to the core.
+        // INVARIANT: Just said so.
         Ok(Self(Some(inner)))
     }
 
@@ -214,7 +211,8 @@ impl OdpUmem {
     /// many of them were not there. May sleep for any time.
     ///
     /// `EBUSY` if the kernel kept taking the pages away. Another error means that the program has
-    /// no such memory there, or may not write to it.
+    /// no such memory there, that it may not write to it, that the kernel does not map it, or that
+    /// there is no memory.
     pub(crate) fn fault(&self, offset: u64, len: u64, write: bool) -> Result<u64> {
         self.map(offset, len, write, true)
     }
@@ -265,18 +263,24 @@ impl Inner {
     fn map_leaf(&self, page: usize, count: usize, write: bool, fault: bool) -> Result<u64> {
         // Made before the mutex is locked, which the kernel takes to free memory.
         let leaf = self.leaf(page)?;
+        let flags = GFP_KERNEL_ACCOUNT | kernel::alloc::flags::__GFP_ZERO;
+        // SAFETY: All of it is zero, which is a number.
+        let mut found = unsafe { KBox::<[usize; LEAF]>::new_uninit(flags)?.assume_init() };
         let odp = self.odp.as_ptr();
-        // SAFETY: Valid by the type invariants; the pages are inside, as the leaves are.
-        let found = unsafe { bindings::kapi_odp_map(odp, page, count, write, fault) };
-        let found = usize::try_from(found).map_err(|_| Error::from_errno(found))?;
-        let mut new = 0;
-        for at in page..page + found.min(count) {
-            // SAFETY: Mapped just now; the mutex is locked.
-            let addr = unsafe { bindings::kapi_odp_page(odp, at, write) };
+        // SAFETY: Valid by the type invariants; the pages are inside, as the leaves are, and the
+        // array has room for a leaf.
+        to_result(unsafe {
+            bindings::kapi_odp_map(odp, page, count, write, fault, found.as_mut_ptr())
+        })?;
+        let (mut new, mut usable) = (0, true);
+        for (at, pfn) in (page..page + count).zip(found.iter()) {
+            // SAFETY: Found just now; the mutex is locked.
+            let addr = unsafe { bindings::kapi_odp_page(*pfn, write) };
             let Some(entry) = leaf.get(at % LEAF) else {
                 continue;
             };
             if addr == 0 {
+                usable = !fault;
                 continue;
             }
             let old = entry.read_once();
@@ -289,7 +293,10 @@ impl Inner {
         }
         // SAFETY: `kapi_odp_map` was successful.
         unsafe { bindings::kapi_odp_unlock(odp) };
-        Ok(new)
+        match usable {
+            true => Ok(new),
+            false => Err(EFAULT),
+        }
     }
 
     /// Calls `f` for the entries of the pages from `first` to `end`.
@@ -424,7 +431,7 @@ impl Drop for OdpUmem {
 unsafe extern "C" fn release(work: *mut work_struct) {
     // SAFETY: By the requirements of this function; `work` is at offset 0.
     let inner = unsafe { KBox::from_raw(work.cast::<Inner>()) };
-    // SAFETY: Valid by the type invariants, and the owner is the one that the core knows.
+    // SAFETY: Valid by the type invariants, and the owner is the one that `odp` knows.
     unsafe { bindings::kapi_odp_release(inner.odp.as_ptr(), inner.owner.get()) };
 }
 
