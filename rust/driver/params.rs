@@ -77,7 +77,7 @@ impl Params {
             att_page_shift: ATT_PAGE_SHIFT,
             control: Control {
                 inline_pages: given.ctrl_inline_pages,
-                delay: given.ctrl_delay_us,
+                delay: delay(given.ctrl_delay_us)?,
             },
         })
     }
@@ -93,6 +93,16 @@ fn page_shift(size: u32) -> Result<u32> {
     match size.is_power_of_two() && (ATT_PAGE_SHIFT_MIN..=ATT_PAGE_SHIFT).contains(&shift) {
         true => Ok(shift),
         false => Err(EINVAL),
+    }
+}
+
+/// Longer ones would keep a queue pair from ending.
+const DELAY_MAX: u32 = 1_000_000;
+
+fn delay(micros: u32) -> Result<u32> {
+    match micros {
+        0..=DELAY_MAX => Ok(micros),
+        _ => Err(EINVAL),
     }
 }
 
@@ -215,7 +225,7 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         name: c"ctrl_delay_us",
         get: |dev| dev.params.lock().control.delay,
         set: |dev, value| {
-            dev.params.lock().control.delay = value;
+            dev.params.lock().control.delay = delay(value)?;
             Ok(())
         },
     },
