@@ -91,11 +91,13 @@ impl Orq {
         self.ring.front_mut()?.sink.take()
     }
 
-    /// Whether a Read has its sink in the entry of `stag`.
+    /// Whether a Read has its sink in the entry of `stag`, or is to invalidate it.
     pub(super) fn uses(&self, stag: Stag) -> bool {
         (0..self.ring.len())
-            .filter_map(|n| self.ring.get(n)?.stag)
-            .any(|sink| sink.index() == stag.index())
+            .filter_map(|n| self.ring.get(n))
+            .flat_map(|read| [read.stag, read.inval])
+            .flatten()
+            .any(|used| used.index() == stag.index())
     }
 
     /// Number of the oldest Read in the FIFO of completions.
