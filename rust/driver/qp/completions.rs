@@ -139,6 +139,15 @@ impl Glance {
     }
 }
 
+/// A work request that has entered the FIFO.
+#[derive(Clone, Copy)]
+pub(super) struct Pushed {
+    /// Its number.
+    pub(super) seq: u32,
+    /// It is to be flushed instead of executed. Until it has left, that does not end.
+    pub(super) drained: bool,
+}
+
 /// What the lock of the FIFO protects.
 struct Locked {
     fifo: Fifo<Ring<Item<Request>>>,
@@ -244,14 +253,17 @@ impl SendCompletions {
         self.glance().awaits_ack()
     }
 
-    /// Appends a work request and returns its number; `None` if the FIFO is full.
-    pub(super) fn push(&self, wr: Wr) -> Option<u32> {
+    /// Appends a work request; `None` if the FIFO is full.
+    pub(super) fn push(&self, wr: Wr) -> Option<Pushed> {
         let mut locked = self.locked.lock();
         let item = Item::new(Request { wr, mark: None });
         let seq = locked.fifo.queue.push(item);
         locked.quiet = false;
         self.show(&locked);
-        seq.ok()
+        Some(Pushed {
+            seq: seq.ok()?,
+            drained: locked.fifo.is_drained(),
+        })
     }
 
     fn with(&self, seq: u32, f: impl FnOnce(&mut Item<Request>)) {
@@ -320,11 +332,15 @@ impl SendCompletions {
         self.show(&locked);
     }
 
-    /// Ends [`Self::drain`]. Nothing is in the FIFO.
-    pub(super) fn resume(&self) {
+    /// Ends [`Self::drain`]; `false` if something is in the FIFO.
+    pub(super) fn resume(&self) -> bool {
         let mut locked = self.locked.lock();
+        if !locked.fifo.queue.is_empty() {
+            return false;
+        }
         locked.quiet = locked.fifo.resume();
         self.show(&locked);
+        true
     }
 
     /// Fails all items that are not done with a flush error. The stream must have been stopped.

@@ -76,12 +76,17 @@ impl QpObj {
         // A QP without a connection manager may enter RTS before it has a connection. `pair` is
         // read before `link`, because `link` is set before the wait ends.
         let to_come = matches!(event, Event::Modify(State::Rts)) && self.pair.lock().is_some();
+        let connected = to_come || self.link.lock().is_some();
+        let mut state = self.fsm.lock();
         let facts = Facts {
             sq_busy: self.is_busy(),
-            connected: to_come || self.link.lock().is_some(),
+            connected,
         };
-        let mut state = self.fsm.lock();
         let (next, actions) = fsm::step(*state, event, facts).map_err(|_| EINVAL)?;
+        // What is posted meanwhile either is in the FIFO, or can succeed.
+        if actions.contains(Actions::RESUME_SQ) && !self.stream.completions.resume() {
+            return Err(EINVAL);
+        }
         *state = next;
         Ok(actions)
     }

@@ -304,9 +304,6 @@ impl QpObj {
             return Ok(());
         };
         let actions = self.step(Event::Modify(state))?;
-        if actions.contains(Actions::RESUME_SQ) {
-            self.stream.completions.resume();
-        }
         *self.path.lock() = path;
         if let Some(pair) = begins {
             pair.begin();

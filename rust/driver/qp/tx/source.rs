@@ -143,7 +143,7 @@ impl TxCtx {
                         }
                         self.enlist(qp);
                         // There was room, and only the owner of the token fills the FIFO.
-                        let Some(seq) = qp.stream.completions.push(new) else {
+                        let Some(pushed) = qp.stream.completions.push(new) else {
                             return Next::Crowded;
                         };
                         if ends {
@@ -151,18 +151,17 @@ impl TxCtx {
                             self.wr.reg = None;
                             return Next::Broken;
                         }
-                        if glance.is_drained() {
-                            return self.flush(qp, seq);
+                        if pushed.drained {
+                            return self.flush(qp, pushed.seq);
                         }
-                        seq
+                        pushed.seq
                     }
                     Err(bad) => {
                         self.enlist(qp);
-                        if glance.is_drained() {
-                            fail_bad(qp, &bad, WcStatus::WrFlushErr);
+                        if fail_bad(qp, &bad) {
                             return Next::Done;
                         }
-                        self.broken = Some(refused(qp, bad));
+                        self.broken = Some(Cause::Local(IwarpError::LocalOp));
                         return Next::Broken;
                     }
                 }
@@ -253,7 +252,7 @@ impl TxCtx {
         let Unqueued { wr, end } = self.unqueued.take()?;
         let bytes = wr.bytes;
         // There is room: the FIFO was empty.
-        let seq = qp.stream.completions.push(wr)?;
+        let seq = qp.stream.completions.push(wr)?.seq;
         match &mut self.current {
             Some(current) if matches!(current.origin, Origin::Unqueued) => {
                 current.origin = Origin::Sq(seq);
@@ -426,23 +425,23 @@ pub(super) fn failed(qp: &QpObj, seq: u32, error: IwarpError) -> Cause {
     Cause::Local(error)
 }
 
-/// Fails a malformed SQE.
+/// Enters a malformed SQE, which fails. Returns whether it is flushed only, because the SQ is
+/// drained.
 #[cold]
-fn refused(qp: &QpObj, bad: BadSqe) -> Cause {
-    fail_bad(qp, &bad, bad.status);
-    Cause::Local(IwarpError::LocalOp)
-}
-
-/// Enters a malformed SQE, which completes with `status`.
-#[cold]
-fn fail_bad(qp: &QpObj, bad: &BadSqe, status: WcStatus) {
-    let seq = qp.stream.completions.push(Wr {
+fn fail_bad(qp: &QpObj, bad: &BadSqe) -> bool {
+    let pushed = qp.stream.completions.push(Wr {
         id: bad.id,
         op: bad.op,
         bytes: 0,
         signalled: true,
     });
-    if let Some(seq) = seq {
-        qp.stream.completions.failed(seq, status);
-    }
+    let Some(pushed) = pushed else {
+        return false;
+    };
+    let status = match pushed.drained {
+        true => WcStatus::WrFlushErr,
+        false => bad.status,
+    };
+    qp.stream.completions.failed(pushed.seq, status);
+    pushed.drained
 }
