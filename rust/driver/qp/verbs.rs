@@ -193,6 +193,10 @@ impl qp::Operations<Siw> for Qp {
         if context::exiting() && qp.phase() < Phase::Terminating {
             end_others(qp);
         }
+        // At once, because other queue pairs may wait for its turn at a region.
+        qp.advance(Phase::Terminating);
+        qp.stop_tx();
+        qp.stop_control();
         qp.end_stream();
         qp.dev.settle_qp(qp);
     }
