@@ -943,20 +943,26 @@ static int check_reg_foreign(void)
 static int must_drain(struct work *w, struct request *bad, u32 key)
 {
 	struct ib_qp_attr rts = { .qp_state = IB_QPS_RTS };
-	struct request before, after, late, r, s;
-	struct work bw, aw, lw, sw;
+	struct request before, after, apart, late, r, s, t;
+	struct work bw, aw, pw, lw, sw;
 
 	must(post_recv(&client, &r, 0, 64));
 	transfer(&bw, &before, &client, IB_WR_SEND, 64, 0, 0);
 	behind(&aw, &after, w);
 	must(post_recv(&server, &s, 0, 64));
+	must(post_recv(&server, &t, 0, 64));
+	transfer(&pw, &apart, &client, IB_WR_SEND, 64, 0, 0);
 	bw.wr.next = &w->wr;
-	w->wr.next = &aw.wr;
+	w->wr.next = &pw.wr;
+	pw.wr.next = &aw.wr;
 	must(post(&client, &bw));
 	must(succeeded(&before, &client, IB_WC_SEND));
 	must(completed(bad, IB_WC_LOC_QP_OP_ERR));
+	/* It uses nothing of the request that fails, and is not sent. */
+	must(completed(&apart, IB_WC_WR_FLUSH_ERR));
 	must(completed(&after, IB_WC_WR_FLUSH_ERR));
-	expect(before.place < bad->place && bad->place < after.place);
+	expect(before.place < bad->place && bad->place < apart.place &&
+	       apart.place < after.place);
 	must(succeeded(&s, &server, IB_WC_RECV));
 	expect(state_of(client.qp) == IB_QPS_SQE);
 	expect(state_of(server.qp) == IB_QPS_RTS);
@@ -966,6 +972,7 @@ static int must_drain(struct work *w, struct request *bad, u32 key)
 	must(post(&server, transfer(&sw, &s, &server, IB_WR_SEND, 64, 0, 0)));
 	must(succeeded(&s, &server, IB_WC_SEND));
 	must(succeeded(&r, &client, IB_WC_RECV));
+	expect(!completion_done(&t.done));
 	if (key) {
 		memset(client.buf, 0x3c, SIZE);
 		must(post(&server, transfer(&sw, &s, &server, IB_WR_RDMA_READ,
@@ -977,7 +984,9 @@ static int must_drain(struct work *w, struct request *bad, u32 key)
 
 	must(ib_modify_qp(client.qp, &rts, IB_QP_STATE));
 	expect(state_of(client.qp) == IB_QPS_RTS);
-	must(settle());
+	must(post(&client, transfer(&lw, &late, &client, IB_WR_SEND, 64, 0, 0)));
+	must(succeeded(&late, &client, IB_WC_SEND));
+	must(succeeded(&t, &server, IB_WC_RECV));
 	if (key)
 		must(invalidate_now(&client, key));
 	ib_update_fast_reg_key(client.mr, ib_inc_rkey(client.mr->rkey));

@@ -27,10 +27,7 @@ use crate::{
     },
     kapi::{
         rdma::RcuArc,
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        },
+        sync::SpinLockIrq,
         wq, //
     }, //
 };
@@ -57,6 +54,7 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{
+            Acquire,
             Atomic,
             Full, //
         },
@@ -163,10 +161,10 @@ impl Control {
     /// Operations that are handed over and not done.
     ///
     /// Whoever hands one over publishes it before what the peer can answer to, and before its own
-    /// next message.
+    /// next message. Whoever sees that one is done sees what it did, and whether it stopped the SQ.
     #[inline]
     pub(in crate::driver) fn busy(&self) -> u32 {
-        self.busy.read_once()
+        self.busy.load(Acquire)
     }
 
     /// Whether the owner of the token can hand one over.

@@ -26,12 +26,19 @@ use iwarp::{
 };
 
 impl TxCtx {
-    /// Whether the work request that was taken last uses memory that the control pipeline is not
-    /// done with.
+    /// Whether the work request that was taken last has to wait for the control pipeline, which is
+    /// busy: it uses memory of an operation there, or the failure of one would flush it.
     #[cold]
     pub(super) fn awaits_control(&self, qp: &QpObj) -> bool {
         let wr = &self.wr;
-        if wr.op.is_control() || wr.is_inline() {
+        if wr.op.is_control() {
+            return false;
+        }
+        // What is flushed if one of them fails must not have been sent.
+        if self.drains {
+            return true;
+        }
+        if wr.is_inline() {
             return false;
         }
         let mut used = wr.sges().iter().filter(|sge| sge.len != 0);
@@ -41,7 +48,12 @@ impl TxCtx {
     /// Begins a registration, an invalidation or a bind. It is executed here, before any later work
     /// request begins, unless that takes long or something older has to be done first.
     #[inline(never)]
-    pub(super) fn do_local(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+    pub(super) fn do_local(
+        &mut self,
+        qp: &QpObj,
+        seq: u32,
+        busy: bool,
+    ) -> Result<Next, IwarpError> {
         let (stag, pages) = match (&self.wr.reg, self.wr.op) {
             (Some(reg), _) => (reg.stag(), reg.pages()),
             (None, SendOp::BindMw) => (self.wr.remote_stag, 0),
@@ -56,8 +68,9 @@ impl TxCtx {
             Some(reg) => Some(reg.entry().clone()),
             None => qp.dev.tpt.entry(stag),
         };
+        // One that is bound to fail does not take a place among those of the region's users.
+        let entry = entry.filter(|entry| entry.region().pd == qp.pd);
         let slow = self.control.delay != 0 || pages > u64::from(self.control.inline_pages);
-        let busy = qp.stream.control.busy() != 0;
         match entry {
             Some(entry) if slow || busy || !entry.pending().is_empty() => {
                 let validates = !matches!(self.wr.op, SendOp::LocalInv);
@@ -75,6 +88,11 @@ impl TxCtx {
                     drains: self.drains,
                     delay: self.control.delay,
                 });
+            }
+            // It fails, but not before older ones are done.
+            None if busy => {
+                self.waiting = Some(seq);
+                return Ok(Next::Blocked);
             }
             _ => {
                 let done = self.control_op(qp).execute(qp);

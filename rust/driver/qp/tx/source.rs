@@ -182,8 +182,13 @@ impl TxCtx {
                 }
             }
         }
+        // One that has failed stopped the SQ before it was done.
+        let busy = qp.stream.control.busy() != 0;
+        if self.drains && !busy && qp.stream.completions.glance().is_drained() {
+            return self.flush(qp, seq);
+        }
         let begun = match op {
-            _ if qp.stream.control.busy() != 0 && self.awaits_control(qp) => {
+            _ if busy && self.awaits_control(qp) => {
                 Err(AccessError::Pending.during(AccessOp::Send))
             }
             // The peer would take the opcode for an error.
@@ -200,7 +205,7 @@ impl TxCtx {
             }
             SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
             SendOp::FetchAdd | SendOp::CmpSwap => self.begin_atomic(qp, seq),
-            SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => self.do_local(qp, seq),
+            SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => self.do_local(qp, seq, busy),
         };
         match begun {
             Ok(next) => next,
