@@ -2,7 +2,12 @@
 """Memory windows: what a bind may ask for, what a bound window gives access to, and what ends it. RFC 5040 leaves the
 bind to the verbs, and to the peer a window is an STag like any other."""
 
+import contextlib
+import copy
+import ctypes
+import random
 import threading
+import time
 
 import verbs
 import wire
@@ -301,19 +306,43 @@ def win_dealloc(t):
         refused(conn, (1, 1, 0), writing(window, mr))
 
 
-@row("win-bind-race", OWN, "Binds, while region and window are given up, leave nothing bound", kind=OWN)
+def kept(target, member, kind):
+    """A copy of a region or window for a bind: the library frees its own when it is given up."""
+    twin = copy.copy(target)
+    setattr(twin, member, ctypes.pointer(kind.from_buffer_copy(getattr(target, member).contents)))
+    return twin
+
+
+@row("win-bind-race", OWN, "Binds, while region and window are given up or changed, leave nothing bound to what was", kind=OWN)
 def win_bind_race(t):
-    for n in range(100):
-        mr, conn = t.mr(64, access=BINDABLE), t.passive()
-        window = t.window(1 + n % 2)
-        ended = threading.Thread(target=mr.dereg if n % 4 < 2 else window.dealloc)
-        window.post(conn.id, mr, 0, 64, wr_id=1)
+    other = t.mr(64, access=BINDABLE)
+
+    def change(mr):
+        with contextlib.suppress(OSError):  # a window is bound
+            mr.change(other)
+
+    for n in range(60):
+        # A passive end would bind later.
+        mr, conn, peer = t.mr(64, access=BINDABLE), t.active(), t.passive()
+        window = t.window(1 + n // 3 % 2)
+        if window.kind == 1:
+            written(peer, window.bind(conn, mr, 0, 64), mr)
+            window.bind(conn, None)
+        bound, binding = kept(mr, "mr", verbs.MrStruct), kept(window, "mw", verbs.MwStruct)
+
+        def end(what=(mr.dereg, window.dealloc, lambda mr=mr: change(mr))[n % 3], pause=random.random() / 2000):
+            time.sleep(pause)
+            what()
+
+        ended = threading.Thread(target=end)
         ended.start()
+        binding.post(conn.id, bound, 0, 64, wr_id=1)
         conn.wc(None, wr_id=1)
         ended.join()
+        if n % 3 != 2 or mr.rkey != bound.rkey:
+            refused(peer, (1, 1, 0), writing(binding, mr))
         conn.id.destroy()
-        if n % 10 == 0:
-            denied(t, mr, writing(window, mr))
+        peer.id.destroy()
 
 
 @row("win-qp-end", OWN, "The end of a queue pair unbinds its windows of type 2, and no others", kind=OWN)
