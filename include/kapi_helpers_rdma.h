@@ -90,6 +90,7 @@ void kapi_dmabuf_put(struct dma_buf_attachment *attach, void *addr);
 size_t kapi_direct_map_room(unsigned long addr);
 
 struct kapi_odp_range;
+struct mem_cgroup;
 
 /* The owner of memory on demand. */
 struct kapi_odp {
@@ -101,6 +102,8 @@ bool kapi_odp_possible(void);
 struct kapi_odp_range *kapi_odp_get(unsigned long start, size_t pages);
 void kapi_odp_own(struct kapi_odp_range *odp, struct kapi_odp *owner);
 bool kapi_odp_is_of_current(const struct kapi_odp_range *odp);
+struct mem_cgroup *kapi_odp_charge(const struct kapi_odp_range *odp);
+void kapi_odp_charged(struct mem_cgroup *old);
 int kapi_odp_map(struct kapi_odp_range *odp, size_t page, size_t count, bool write,
 		 bool fault, unsigned long *pfns);
 unsigned long kapi_odp_page(unsigned long pfn, bool write);

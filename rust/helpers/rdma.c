@@ -7,6 +7,7 @@
 #include <linux/capability.h>
 #include <linux/dma-buf.h>
 #include <linux/hmm.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/module.h>
@@ -535,6 +536,17 @@ bool kapi_odp_is_of_current(const struct kapi_odp_range *odp)
 	return odp->notifier.mm == current->mm;
 }
 
+/* Until kapi_odp_charged(), charges allocations to the program's control group. */
+struct mem_cgroup *kapi_odp_charge(const struct kapi_odp_range *odp)
+{
+	return set_active_memcg(get_mem_cgroup_from_mm(odp->notifier.mm));
+}
+
+void kapi_odp_charged(struct mem_cgroup *old)
+{
+	mem_cgroup_put(set_active_memcg(old));
+}
+
 static int kapi_odp_walk(struct hmm_range *range)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
@@ -641,6 +653,15 @@ void kapi_odp_own(struct kapi_odp_range *odp, struct kapi_odp *owner)
 bool kapi_odp_is_of_current(const struct kapi_odp_range *odp)
 {
 	return false;
+}
+
+struct mem_cgroup *kapi_odp_charge(const struct kapi_odp_range *odp)
+{
+	return NULL;
+}
+
+void kapi_odp_charged(struct mem_cgroup *old)
+{
 }
 
 int kapi_odp_map(struct kapi_odp_range *odp, size_t page, size_t count, bool write,

@@ -245,8 +245,14 @@ impl Inner {
         let mut leaf = slot.load(Acquire);
         if leaf.is_null() {
             let flags = GFP_KERNEL_ACCOUNT | kernel::alloc::flags::__GFP_ZERO;
+            // A worker may be what brings the page.
+            // SAFETY: Valid by the type invariants.
+            let old = unsafe { bindings::kapi_odp_charge(self.odp.as_ptr()) };
+            let new = KBox::<Leaf>::new_uninit(flags);
+            // SAFETY: From `kapi_odp_charge` in this context.
+            unsafe { bindings::kapi_odp_charged(old) };
             // SAFETY: All of it is zero, which is a valid leaf.
-            let new = KBox::into_raw(unsafe { KBox::<Leaf>::new_uninit(flags)?.assume_init() });
+            let new = KBox::into_raw(unsafe { new?.assume_init() });
             leaf = new;
             // INVARIANT: From a box, and nobody takes it out.
             if let Err(other) = slot.cmpxchg(null_mut(), new, Full) {
