@@ -1595,6 +1595,21 @@ static void put_many(void)
 	}
 }
 
+/* Runs @check with both ends connected, the buffers, and a list for them. */
+static int with_many(int (*check)(struct scatterlist *sg))
+{
+	struct scatterlist *sg;
+	int rc;
+
+	must(connect_both());
+	sg = kcalloc(LENGTH, sizeof(*sg), GFP_KERNEL);
+	expect(sg);
+	rc = get_many() ?: check(sg);
+	put_many();
+	kfree(sg);
+	return rc;
+}
+
 /* The byte that belongs at @offset of a region. */
 static u8 byte_at(u64 offset)
 {
@@ -1652,7 +1667,6 @@ static int with_long_list(struct scatterlist *sg)
 	u64 offset = 0;
 	int i, j;
 
-	must(get_many());
 	sg_init_table(sg, LENGTH);
 	for (i = 0; i < LENGTH; i++)
 		sg_set_page(&sg[i], virt_to_page(many[i]), i ? PAGE_SIZE : PAGE_SIZE - 24,
@@ -1676,16 +1690,7 @@ static int with_long_list(struct scatterlist *sg)
 
 static int check_long_list(void)
 {
-	struct scatterlist *sg;
-	int rc;
-
-	must(connect_both());
-	sg = kcalloc(LENGTH, sizeof(*sg), GFP_KERNEL);
-	expect(sg);
-	rc = with_long_list(sg);
-	put_many();
-	kfree(sg);
-	return rc;
+	return with_many(with_long_list);
 }
 
 /* One page of the region has all of the buffer, which is aligned to its size. */
@@ -1716,7 +1721,6 @@ static int with_gaps(struct scatterlist *sg)
 	u32 key;
 	int i, j;
 
-	must(get_many());
 	sg_init_table(sg, LENGTH);
 	for (i = 0; i < LENGTH; i++) {
 		u32 at = i * 37 % 4000, len = 1 + i * 53 % (PAGE_SIZE - at);
@@ -1766,16 +1770,7 @@ static int with_gaps(struct scatterlist *sg)
 
 static int check_gaps(void)
 {
-	struct scatterlist *sg;
-	int rc;
-
-	must(connect_both());
-	sg = kcalloc(LENGTH, sizeof(*sg), GFP_KERNEL);
-	expect(sg);
-	rc = with_gaps(sg);
-	put_many();
-	kfree(sg);
-	return rc;
+	return with_many(with_gaps);
 }
 
 /*
