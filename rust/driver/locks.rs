@@ -15,8 +15,8 @@
 //!   and before [`Rank::QpPair`].
 //! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock. It is taken
 //!   with none of the spinlocks held: they are taken in hard interrupts, and a gate may not be.
-//! - The gate of memory on demand comes after that of its region, and after the core's mutex of the
-//!   memory (`umem_mutex`), which the kernel takes to free memory. Nothing is allocated under it.
+//! - The gate of memory on demand comes after that of its region, and after the mutex of the memory
+//!   (`kapi_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
 //!
 //! # What has no lock
 //!
