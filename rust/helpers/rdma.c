@@ -19,7 +19,6 @@
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <linux/uaccess.h>
-#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
@@ -462,6 +461,7 @@ size_t kapi_direct_map_room(unsigned long addr)
  */
 struct kapi_odp_range {
 	struct mmu_interval_notifier notifier;
+	/* Orders what the owner knows with the notifier. */
 	struct mutex lock;
 	struct kapi_odp *owner;
 	unsigned long start;
@@ -549,7 +549,7 @@ void kapi_odp_charged(struct mem_cgroup *old)
 
 static int kapi_odp_walk(struct hmm_range *range)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#ifdef linux_since_7_3
 	return hmm_range_fault_unlocked_timeout(range,
 						msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
 #else
