@@ -91,12 +91,15 @@ impl Att {
     /// The entry at `index`.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<u64> {
+        if let Lists::Direct(entries) = &self.lists {
+            return entries.get(index).copied();
+        }
         if index >= self.len {
             return None;
         }
         let (list, place) = split(index);
         let entry = match &self.lists {
-            Lists::Direct(entries) => entries.get(index),
+            Lists::Direct(_) => None,
             Lists::First(leaves) => leaves.get(list)?.get(place),
             Lists::Second(nodes) => {
                 let (node, leaf) = split(list);

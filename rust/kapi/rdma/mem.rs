@@ -75,6 +75,25 @@ impl Pages<'_> {
     }
 }
 
+/// Calls `f` for each part of `len` bytes from `offset` on, see [`Backing::for_each`]. `locate`
+/// finds the parts.
+#[inline(always)]
+fn walk(
+    offset: u64,
+    len: usize,
+    locate: impl Fn(u64) -> Result<(NonNull<u8>, usize)>,
+    mut f: impl FnMut(NonNull<u8>, usize, usize) -> Result,
+) -> Result {
+    let mut done = 0;
+    while done < len {
+        let (ptr, room) = locate(offset + done as u64)?;
+        let part = room.min(len - done);
+        f(ptr, part, done)?;
+        done += part;
+    }
+    Ok(())
+}
+
 /// The memory behind a region.
 pub(crate) enum Backing {
     /// Shared by a region and the windows that are bound to it.
@@ -183,21 +202,21 @@ impl Backing {
         offset: u64,
         len: usize,
         write: bool,
-        mut f: impl FnMut(NonNull<u8>, usize, usize) -> Result,
+        f: impl FnMut(NonNull<u8>, usize, usize) -> Result,
     ) -> Result {
         let end = offset.checked_add(len as u64).ok_or(EFAULT)?;
         if end > self.size() {
             return Err(EFAULT);
         }
-        let pages = self.enter();
-        let mut done = 0;
-        while done < len {
-            let (ptr, room) = pages.locate(offset + done as u64, write)?;
-            let part = room.min(len - done);
-            f(ptr, part, done)?;
-            done += part;
+        match self.enter() {
+            Pages::Fixed(backing) => walk(
+                offset,
+                len,
+                |offset| backing.locate(offset).ok_or(EFAULT),
+                f,
+            ),
+            Pages::Odp(inside) => walk(offset, len, |offset| inside.locate(offset, write), f),
         }
-        Ok(())
     }
 
     /// Copies out of the memory, from `offset` on. Not from a hard interrupt.
