@@ -201,18 +201,23 @@ impl Entry {
         let offset = access::check(Some(&this.snapshot(&inside, true)), access)?;
         let backing = inside.backing.as_ref().ok_or(AccessError::NotValid)?;
         let touches = access.touch && this.touch(&inside)?;
-        let copied = copy(backing, inside.start.saturating_add(offset)).map_err(refusal);
-        let epoch = inside.epoch;
-        if touches && copied == Err(AccessError::Pending) {
-            // The message has not come in yet. It tries again.
-            this.touched.write_once(false);
-            return Err(AccessError::Pending);
+        match copy(backing, inside.start.saturating_add(offset)) {
+            Ok(()) => Ok(touches.then(|| Touch::new(this.clone(), inside.epoch))),
+            Err(error) => {
+                let (error, epoch) = (refusal(error), inside.epoch);
+                let again = error == AccessError::Pending;
+                if touches && again {
+                    // The message has not come in yet.
+                    this.touched.write_once(false);
+                }
+                // The drop of a touch waits until nobody is inside.
+                drop(inside);
+                if touches && !again {
+                    drop(Touch::new(this.clone(), epoch));
+                }
+                Err(error)
+            }
         }
-        // The drop of a touch waits until nobody is inside.
-        drop(inside);
-        let touch = touches.then(|| Touch::new(this.clone(), epoch));
-        copied?;
-        Ok(touch)
     }
 
     /// Admits the message that a one-touch entry admits, from inside of the gate. `false` for other

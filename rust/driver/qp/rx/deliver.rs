@@ -84,14 +84,20 @@ impl RxCtx {
             self.first_fpdu();
         }
         self.target = Target::Nowhere;
-        if self.touch.take().is_some() {
-            qp.stats.inc(Counter::OneTouch);
+        if self.touch.is_some() {
+            self.end_touch(qp);
         }
         self.deliver(qp, event)
     }
 
+    #[cold]
+    fn end_touch(&mut self, qp: &QpObj) {
+        self.touch = None;
+        qp.stats.inc(Counter::OneTouch);
+    }
+
     /// Delivers what a complete FPDU is. What waits for memory is kept, for [`Self::resume`].
-    #[inline]
+    #[inline(always)]
     fn deliver(&mut self, qp: &QpObj, event: Event) -> Result<()> {
         let delivered = self.try_deliver(qp, event);
         if let Err(error) = &delivered {
@@ -103,19 +109,20 @@ impl RxCtx {
     }
 
     /// Delivers what has waited for memory. Its FPDU is no longer in the socket.
+    #[cold]
     pub(super) fn resume(&mut self, qp: &QpObj) {
         let Some(event) = self.undelivered.take() else {
             return;
         };
         let delivered = self.deliver(qp, event);
-        if let Err(error) = self.unless_pending(delivered) {
+        if let Err(error) = delivered.or_else(|error| self.stall(error)) {
             self.broken(qp, error);
         }
     }
 
     /// After [`AccessError::Pending`] nothing has changed, so that the event can be delivered
     /// again.
-    #[inline]
+    #[inline(always)]
     fn try_deliver(&mut self, qp: &QpObj, event: Event) -> Result<()> {
         match event {
             Event::Partial | Event::Rtr => Ok(()),

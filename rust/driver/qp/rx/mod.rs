@@ -172,16 +172,15 @@ impl RxCtx {
         Ok(skb.len())
     }
 
-    /// Takes note of a stall: `None` for memory that is not there yet.
-    #[inline]
-    fn unless_pending<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Ok(done) => Ok(Some(done)),
-            Err(error) if error.is_pending() => {
+    /// Takes note of an error that only says that memory is not there yet.
+    #[cold]
+    fn stall(&mut self, error: Error) -> Result<()> {
+        match error.is_pending() {
+            true => {
                 self.stalled = true;
-                Ok(None)
+                Ok(())
             }
-            Err(error) => Err(error),
+            false => Err(error),
         }
     }
 
@@ -200,18 +199,22 @@ impl RxCtx {
             self.begins = begun;
         }
         if self.begins {
-            let begun = self.begin(qp, skb, pos);
-            if let Some(placed) = self.unless_pending(begun)? {
-                self.begins = false;
-                pos = pos.wrapping_add(placed);
+            match self.begin(qp, skb, pos) {
+                Ok(placed) => {
+                    self.begins = false;
+                    pos = pos.wrapping_add(placed);
+                }
+                Err(error) => self.stall(error)?,
             }
         }
         if let (false, Need::Payload(want)) = (self.begins, self.machine.need()) {
             let n = skb.len().saturating_sub(pos).min(want as usize);
-            let placed = self.place(qp, skb, pos, n);
-            if self.unless_pending(placed)?.is_some() {
-                self.machine.advance(n as u32)?;
-                pos = pos.wrapping_add(n);
+            match self.place(qp, skb, pos, n) {
+                Ok(()) => {
+                    self.machine.advance(n as u32)?;
+                    pos = pos.wrapping_add(n);
+                }
+                Err(error) => self.stall(error)?,
             }
         }
         if self.machine.checks_crc() {
@@ -231,8 +234,7 @@ impl RxCtx {
             pos = pos.wrapping_add(n);
         }
         if let Need::Finish = self.machine.need() {
-            let finished = self.finish(qp);
-            self.unless_pending(finished)?;
+            self.finish(qp).or_else(|error| self.stall(error))?;
         }
         Ok(pos)
     }
@@ -296,7 +298,9 @@ impl QpObj {
         loop {
             rx.waits = false;
             rx.stalled = false;
-            rx.resume(self);
+            if rx.undelivered.is_some() {
+                rx.resume(self);
+            }
             let read = sk.read(|skb| {
                 if rx.stalled {
                     return 0;
