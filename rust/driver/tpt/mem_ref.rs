@@ -78,12 +78,12 @@ impl Missing {
     /// Brings the pages. Returns how many were not there. An access that still finds something
     /// missing asks again. May sleep for any time.
     pub(crate) fn bring(&self) -> Result<u64> {
-        let new = match self.umem.fault(self.offset, self.len, self.write) {
+        let new = match self.umem.map(self.offset, self.len, self.write, true) {
             Err(EBUSY) => return Ok(0),
             needed => needed?,
         };
         // The program need not have mapped what is behind.
-        let ahead = self.umem.fault(self.offset, self.ahead, self.write);
+        let ahead = self.umem.map(self.offset, self.ahead, self.write, true);
         Ok(new.saturating_add(ahead.unwrap_or(0)))
     }
 
@@ -97,11 +97,7 @@ impl Missing {
             }
             let offset = self.offset.saturating_add(done);
             let len = self.len.saturating_sub(done).min(PREFETCH);
-            let found = match fault {
-                true => self.umem.fault(offset, len, self.write),
-                false => self.umem.look(offset, len, self.write),
-            };
-            new = new.saturating_add(found?);
+            new = new.saturating_add(self.umem.map(offset, len, self.write, fault)?);
             done = done.saturating_add(len);
         }
         Ok(new)

@@ -207,22 +207,14 @@ impl OdpUmem {
         })
     }
 
-    /// Brings the pages of `len` bytes from `offset` on, `write`: to be written to. Returns how
-    /// many of them were not there. May sleep for any time.
+    /// Enters the pages of `len` bytes from `offset` on in the table, `write`: to be written to.
+    /// With `fault` it brings them, and without it takes those that the program has mapped. Returns
+    /// how many are new in the table. May sleep for any time.
     ///
     /// `EBUSY` if the kernel kept taking the pages away. Another error means that the program has
     /// no such memory there, that it may not write to it, that the kernel does not map it, or that
     /// there is no memory.
-    pub(crate) fn fault(&self, offset: u64, len: u64, write: bool) -> Result<u64> {
-        self.map(offset, len, write, true)
-    }
-
-    /// As [`Self::fault`], for the pages that the program has mapped.
-    pub(crate) fn look(&self, offset: u64, len: u64, write: bool) -> Result<u64> {
-        self.map(offset, len, write, false)
-    }
-
-    fn map(&self, offset: u64, len: u64, write: bool, fault: bool) -> Result<u64> {
+    pub(crate) fn map(&self, offset: u64, len: u64, write: bool, fault: bool) -> Result<u64> {
         let inner = self.0.as_ref().ok_or(EFAULT)?;
         let end = offset.checked_add(len).filter(|end| *end <= inner.len);
         let last = end.and_then(|end| end.checked_sub(1)).ok_or(EFAULT)?;
