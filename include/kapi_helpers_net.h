@@ -36,7 +36,8 @@ void kapi_synchronize_tasks(void);
 
 /* Work queues */
 struct workqueue_struct *kapi_alloc_workqueue(const char *name,
-					      unsigned int flags);
+					      unsigned int flags,
+					      int max_active);
 void kapi_flush_workqueue(struct workqueue_struct *wq);
 
 /* Pages */

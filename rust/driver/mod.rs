@@ -111,8 +111,8 @@ pub(crate) struct Shared {
     pub(crate) cm: WorkQueue,
     /// Work queue of the control pipelines.
     pub(crate) control: WorkQueue,
-    /// Work queue that brings pages on demand. Its items may wait for programs.
-    pub(crate) pages: WorkQueue,
+    /// The programs that have memory on demand.
+    pub(crate) programs: Arc<rdma::Programs>,
     /// The datamovers.
     pub(crate) movers: datamover::Movers,
     /// Parent of the devices' debugfs folders.
@@ -126,7 +126,7 @@ impl Shared {
     fn new(module: &'static ThisModule, params: Params, net: NetRef) -> Result<Arc<Self>> {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let control = WorkQueue::new(c"siw_control", Kind::Unbound)?;
-        let pages = WorkQueue::new(c"siw_pages", Kind::Waiting)?;
+        let programs = rdma::Programs::new(c"siw_pages")?;
         let movers = datamover::Movers::new()?;
         let shared = Self {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
@@ -134,7 +134,7 @@ impl Shared {
             net,
             cm,
             control,
-            pages,
+            programs,
             movers,
             debugfs: Dir::new(c"siw"),
             module,
@@ -167,7 +167,7 @@ impl Drop for Quiesce {
     fn drop(&mut self) {
         self.0.cm.flush();
         self.0.control.flush();
-        self.0.pages.flush();
+        self.0.programs.quiesce();
         self.0.movers.flush();
     }
 }

@@ -71,10 +71,12 @@ void kapi_synchronize_tasks(void)
 
 /* Work queues */
 
+/* @max_active: how many items run at a time; 0: as many as is usual. */
 struct workqueue_struct *kapi_alloc_workqueue(const char *name,
-					      unsigned int flags)
+					      unsigned int flags,
+					      int max_active)
 {
-	return alloc_workqueue("%s", flags, 0, name);
+	return alloc_workqueue("%s", flags, max_active, name);
 }
 
 void kapi_flush_workqueue(struct workqueue_struct *wq)

@@ -15,6 +15,10 @@ use core::ptr::NonNull;
 /// The pointer is a thread group's `struct pid`, and the reference is counted.
 pub(crate) struct Process(NonNull<bindings::pid>);
 
+/// Names a process. No other has the same name while there is a [`Process`] of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ProcessId(usize);
+
 // SAFETY: A `struct pid` may be used and released from any thread.
 unsafe impl Send for Process {}
 // SAFETY: Nothing of a `struct pid` changes that is used here.
@@ -28,6 +32,11 @@ impl Process {
         // INVARIANT: Just counted.
         // SAFETY: Whoever runs is of a thread group.
         Self(unsafe { NonNull::new_unchecked(pid) })
+    }
+
+    /// Names it.
+    pub(crate) fn id(&self) -> ProcessId {
+        ProcessId(self.0.as_ptr() as usize)
     }
 
     /// Whether it is the current process. Process context.

@@ -36,11 +36,14 @@ pub(crate) enum Kind {
     Unbound,
     /// The same, for items that may wait for programs or for memory to be freed.
     Waiting,
+    /// The same, at most so many at a time on each NUMA node.
+    Few(u8),
     /// On the CPU that they were queued for.
     PerCpu,
 }
 
-/// An owned work queue. All but [`Kind::Waiting`] make progress under memory pressure, too.
+/// An owned work queue. [`Kind::Unbound`] and [`Kind::PerCpu`] make progress under memory pressure,
+/// too.
 ///
 /// # Invariants
 ///
@@ -58,11 +61,15 @@ impl WorkQueue {
         might_sleep();
         let flags = match kind {
             Kind::Unbound => bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
-            Kind::Waiting => bindings::wq_flags_WQ_UNBOUND,
+            Kind::Waiting | Kind::Few(_) => bindings::wq_flags_WQ_UNBOUND,
             Kind::PerCpu => bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_MEM_RECLAIM,
         };
+        let most = match kind {
+            Kind::Few(most) => most.into(),
+            _ => 0,
+        };
         // SAFETY: The name is valid for the duration of the call, which copies it.
-        let wq = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
+        let wq = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags, most) };
         // INVARIANT: It was just made.
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }

@@ -2,10 +2,10 @@
 
 //! Memory on demand: has the pages brought for which a queue pair waits.
 //!
-//! Each direction of a queue pair waits for one access at a time, and has a work item for it in a
-//! queue of the module. So the pages of one queue pair do not delay those of another, unless a
-//! thousand wait for a program that decides itself when a page comes. A queue pair that ends waits
-//! for none of it.
+//! Each direction of a queue pair waits for one access at a time, and has a work item for it. That
+//! runs in a queue of the program whose memory it is, because the program may decide itself when a
+//! page comes. So a program may delay its own pages, but not those of others. A queue pair that
+//! ends waits for none of it.
 
 use crate::{
     driver::{
@@ -74,6 +74,7 @@ impl Pager {
         qp: &QpObj,
         missing: Missing,
     ) -> Result<(), AccessError> {
+        let memory = missing.memory();
         let (failed, replaced) = {
             let mut state = self.state.lock();
             let failed = state.failed.take();
@@ -93,9 +94,12 @@ impl Pager {
             qp.stats.inc(Counter::PageFaultErrors);
             return Err(AccessError::Bounds);
         }
-        // An item that runs just now runs once more, and finds this. The queue returns a reference
-        // that it does not take.
-        let _ = qp.dev.shared.pages.enqueue(self.clone());
+        // The queue is there as long as the memory, which the item may have given back.
+        if let Some(queue) = memory.queue() {
+            // An item that runs just now runs once more, and finds this. The queue returns a
+            // reference that it does not take.
+            let _ = queue.enqueue(self.clone());
+        }
         Ok(())
     }
 

@@ -75,6 +75,11 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
+    /// The memory.
+    pub(crate) fn memory(&self) -> Arc<OdpUmem> {
+        self.umem.clone()
+    }
+
     /// Brings the pages. Returns how many were not there. An access that still finds something
     /// missing asks again. May sleep for any time.
     pub(crate) fn bring(&self) -> Result<u64> {

@@ -148,7 +148,7 @@ fn base(rights: Rights, iova: u64, len: u64) -> Result<u64> {
 fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backing> {
     Ok(if access & flags::ON_DEMAND != 0 {
         let taken = pd.dev().pages_taken.clone();
-        let umem = OdpUmem::get(start, len, taken)?;
+        let umem = OdpUmem::get(start, len, &pd.dev().shared.programs, taken)?;
         Backing::Odp(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
     } else {
         let max_shift = pd.dev().params.lock().att_page_shift;

@@ -32,6 +32,7 @@ mod ops;
 mod page_layout;
 mod page_list;
 pub(crate) mod pd;
+mod programs;
 pub(crate) mod qp;
 mod registration;
 mod ring;
@@ -63,6 +64,7 @@ pub(crate) use self::{
     odp::{Advice, OdpUmem},
     page_list::{PageList, SgList},
     pd::Pd,
+    programs::Programs,
     qp::Qp,
     registration::DriverRegistration,
     ring::{CtrlWord, RingElem, UserRing},

@@ -51,6 +51,10 @@ use super::{
     },
     page_layout::PageLayout,
     pd::Pd,
+    programs::{
+        Member,
+        Programs, //
+    },
     umem,
     wr, //
 };
@@ -66,7 +70,8 @@ use crate::kapi::{
         work_struct, //
     },
     errno,
-    sync::AccessOnce, //
+    sync::AccessOnce,
+    wq::WorkQueue, //
 };
 
 /// Pages of a leaf of the table. A fault brings at most so many at once.
@@ -108,6 +113,7 @@ struct Inner {
     len: u64,
     /// Counts the pages that are taken away.
     taken: Arc<Atomic<u64>>,
+    member: Member,
 }
 
 /// User memory on demand.
@@ -126,7 +132,12 @@ unsafe impl Sync for OdpUmem {}
 impl OdpUmem {
     /// Memory of the current process, `len` bytes from `start` on. No page is touched. `taken`
     /// counts the pages that the kernel takes away. May sleep.
-    pub(crate) fn get(start: u64, len: u64, taken: Arc<Atomic<u64>>) -> Result<Self> {
+    pub(crate) fn get(
+        start: u64,
+        len: u64,
+        programs: &Arc<Programs>,
+        taken: Arc<Atomic<u64>>,
+    ) -> Result<Self> {
         start.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
         let pages = layout.pages(len).ok_or(EINVAL)?;
@@ -142,6 +153,7 @@ impl OdpUmem {
                 .map_err(|_| ENOMEM)?;
         }
         let slot = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let member = programs.join()?;
         let first = (start as usize) & !(PAGE_SIZE - 1);
         // SAFETY: The address is aligned, and the pages end where addresses do, or before.
         let odp = from_err_ptr(unsafe { bindings::kapi_odp_get(first, pages as usize) })?;
@@ -158,6 +170,7 @@ impl OdpUmem {
             start,
             len,
             taken,
+            member,
         });
         // SAFETY: The place of the work item is valid, and stays.
         unsafe { bindings::kapi_release_work_init(inner.work.get(), Some(release)) };
@@ -185,6 +198,11 @@ impl OdpUmem {
             // SAFETY: Valid by the type invariants.
             unsafe { bindings::kapi_odp_is_of_current(inner.odp.as_ptr()) }
         })
+    }
+
+    /// Where its pages are to be brought: no other program waits for what is queued there.
+    pub(crate) fn queue(&self) -> Option<&WorkQueue> {
+        self.0.as_ref()?.member.queue()
     }
 
     /// Whether 64 bits at `offset` are aligned and in one page.

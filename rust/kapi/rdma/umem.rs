@@ -65,7 +65,7 @@ impl ReleaseQueue {
     pub(super) fn new(name: &CStr) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND;
         // SAFETY: The name is valid during the call, which copies it.
-        let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags) };
+        let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags, 0) };
         if queue.is_null() {
             return Err(ENOMEM);
         }

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The programs that have memory on demand.
+//!
+//! A program may decide itself when a page of its comes (userfaultfd, FUSE). A work item that
+//! brings the page waits for that, and work queues limit how many items run at a time. So each
+//! program has a queue of its own, as long as it has memory on demand.
+//!
+//! The last memory may be given back by an item of the queue, which cannot wait for itself. So
+//! another queue gives up those of programs.
+
+use kernel::{
+    impl_has_work,
+    new_condvar,
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        Arc,
+        CondVar,
+        Mutex, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use crate::kapi::{
+    process::{
+        Process,
+        ProcessId, //
+    },
+    wq::{
+        Kind,
+        WorkQueue, //
+    }, //
+};
+
+/// The most accesses of a program's memory whose pages are being brought at a time. Each takes a
+/// kernel thread, for which the program does not pay.
+const AT_ONCE: u8 = 8;
+
+/// The programs that have memory on demand, each with the number of its memories.
+type Present = RBTree<ProcessId, (Arc<Program>, usize)>;
+
+/// All of them.
+#[pin_data]
+pub(crate) struct Programs {
+    /// A leaf. Nothing is allocated inside.
+    #[pin]
+    present: Mutex<Present>,
+    /// Signals that there are none.
+    #[pin]
+    empty: CondVar,
+    /// Gives up the queues of programs.
+    last: WorkQueue,
+    name: &'static CStr,
+}
+
+#[pin_data]
+struct Program {
+    #[pin]
+    work: Work<Self>,
+    process: Process,
+    queue: WorkQueue,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Program { self.work }
+}
+
+impl WorkItem for Program {
+    type Pointer = Arc<Self>;
+
+    /// Drops the last reference, and with it the queue: it waits for the items.
+    fn run(_: Arc<Self>) {}
+}
+
+impl Programs {
+    /// No programs. Their queues will have that name. May sleep.
+    pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
+        let last = WorkQueue::new(name, Kind::Waiting)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                present <- new_mutex!(RBTree::new(), "Programs::present"),
+                empty <- new_condvar!("Programs::empty"),
+                last,
+                name,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Enters memory of the current process. May sleep.
+    pub(super) fn join(self: &Arc<Self>) -> Result<Member> {
+        let process = Process::current();
+        let id = process.id();
+        if let Some(member) = self.enter(&mut self.present.lock(), id) {
+            return Ok(member);
+        }
+        let queue = WorkQueue::new(self.name, Kind::Few(AT_ONCE))?;
+        let program = Arc::pin_init(
+            pin_init!(Program {
+                work <- new_work!("Program::work"),
+                process,
+                queue,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // Dropped only after the lock, if another thread of the process has been faster.
+        let mut node = Some(RBTreeNode::new(id, (program, 0), GFP_KERNEL_ACCOUNT)?);
+        let mut present = self.present.lock();
+        if present.get(&id).is_none() {
+            if let Some(node) = node.take() {
+                present.insert(node);
+            }
+        }
+        self.enter(&mut present, id).ok_or(ENOMEM)
+    }
+
+    /// Enters memory of a process that has some.
+    fn enter(self: &Arc<Self>, present: &mut Present, id: ProcessId) -> Option<Member> {
+        let (program, memories) = present.get_mut(&id)?;
+        *memories = memories.saturating_add(1);
+        Some(Member {
+            programs: self.clone(),
+            program: Some(program.clone()),
+        })
+    }
+
+    /// Waits until no program has memory on demand. Nobody may get any. May sleep for any time.
+    pub(crate) fn quiesce(&self) {
+        let mut present = self.present.lock();
+        while !present.is_empty() {
+            self.empty.wait(&mut present);
+        }
+        drop(present);
+        self.last.flush();
+    }
+}
+
+/// The membership of memory in its program. Its drop may sleep.
+pub(super) struct Member {
+    programs: Arc<Programs>,
+    /// There until the drop.
+    program: Option<Arc<Program>>,
+}
+
+impl Member {
+    /// The queue of the program.
+    pub(super) fn queue(&self) -> Option<&WorkQueue> {
+        Some(&self.program.as_ref()?.queue)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let programs = &self.programs;
+        let mut present = programs.present.lock();
+        // Dropped before the lock is released, or else it could become the last reference.
+        let Some(program) = self.program.take() else {
+            return;
+        };
+        let id = program.process.id();
+        let Some((_, memories)) = present.get_mut(&id) else {
+            return;
+        };
+        *memories = memories.saturating_sub(1);
+        if *memories != 0 {
+            return;
+        }
+        drop(present.remove(&id));
+        // This is the last reference now. It is queued before anybody finds nothing present.
+        let _ = programs.last.enqueue(program);
+        if present.is_empty() {
+            programs.empty.notify_all();
+        }
+    }
+}
