@@ -4,6 +4,7 @@
  *   odp-check ADDRESS [TEST]		all tests that every provider library passes, or one of all
  *   odp-check ADDRESS large MIB	reads so much address space, and writes parts of it
  *   odp-check ADDRESS fire SECONDS	traffic while the memory comes and goes
+ *   odp-check ADDRESS crowd PAIRS	all of these pairs wait for memory, until it is killed
  * with an address of a siw device of this machine.
  */
 #define _GNU_SOURCE
@@ -653,6 +654,26 @@ static void test_end(void)
 	}
 }
 
+/* Both directions of each queue pair of B wait for a page that this program never supplies. */
+static void test_crowd(int count)
+{
+	char *far = map(2 * count * PAGE);
+
+	fault_fd(far, 2 * count * PAGE);
+	for (int i = 0; i < count; i++) {
+		char *at = far + 2 * i * PAGE;
+		struct ibv_mr *mr;
+		struct pair p;
+
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		mr = lend(&p.b, at, 2 * PAGE, all_rights);
+		ask(&p.a, IBV_WR_RDMA_READ, p.a.mr, p.a.buf, 100, mr, at);
+		ask(&p.a, IBV_WR_RDMA_WRITE, p.a.mr, p.a.buf, 100, mr, at + PAGE);
+	}
+	pause();
+}
+
 /* A region that changes in place. */
 static void test_rereg(void)
 {
@@ -1020,6 +1041,8 @@ int main(int argc, char **argv)
 	if (what && argc > 3) {
 		if (!strcmp(what, "large"))
 			test_large(atoi(argv[3]));
+		else if (!strcmp(what, "crowd"))
+			test_crowd(atoi(argv[3]));
 		else
 			test_fire(atoi(argv[3]));
 		return 0;
