@@ -45,10 +45,19 @@ MODULE_PARM_DESC(check, "name of the check");
 #define PATIENCE	(20 * HZ)
 #define NEVER	-1
 
+/* The thread that runs the check. */
+static struct task_struct *checker;
+
+static void disconnect_both(void);
+
 static bool is_so(bool what, const char *text, int line)
 {
-	if (!what)
+	if (!what) {
 		pr_err("%s: line %d: not so: %s\n", check, line, text);
+		/* Requests are on the stack of the check. */
+		if (current == checker)
+			disconnect_both();
+	}
 	return what;
 }
 
@@ -472,6 +481,8 @@ static void strip_many(void);
 
 static void disconnect_both(void)
 {
+	/* Once. */
+	checker = NULL;
 	if (listener && !IS_ERR(listener))
 		rdma_destroy_id(listener);
 	strip_many();
@@ -2022,8 +2033,10 @@ static int __init consumer_init(void)
 	for (i = 0; dev && i < ARRAY_SIZE(checks); i++) {
 		if (strcmp(checks[i].name, check))
 			continue;
+		checker = current;
 		rc = checks[i].run();
-		disconnect_both();
+		if (checker)
+			disconnect_both();
 	}
 	ib_unregister_client(&ib_client);
 	return rc;
