@@ -689,6 +689,44 @@ static int check_read_inv(void)
 	return is_free(&client, &server);
 }
 
+/*
+ * A Read of nothing ends a region like any other, and a registration of the region waits until it
+ * has.
+ */
+static int check_read_inv_empty(void)
+{
+	enum { ROUNDS = 20 };
+	struct request rd, reg;
+	struct work dw, gw;
+	int i;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(register_now(&client));
+	for (i = 0; i < ROUNDS; i++) {
+		transfer(&dw, &rd, &client, IB_WR_RDMA_READ_WITH_INV, 0,
+			 server.mr->iova, server.mr->rkey);
+		dw.wr.ex.invalidate_rkey = client.mr->rkey;
+		dw.sge.lkey = client.mr->lkey;
+		ib_update_fast_reg_key(client.mr, ib_inc_rkey(client.mr->rkey));
+		expect(map(&client) == PAGES);
+		reg_mr(&gw, &reg, &client, 0);
+		dw.wr.next = &gw.wr;
+		must(post(&client, &dw));
+		must(succeeded(&rd, &client, IB_WC_RDMA_READ));
+		must(succeeded(&reg, &client, IB_WC_REG_MR));
+		memset(server.buf, i, SIZE);
+		must(transfer_now(&server, IB_WR_RDMA_WRITE, &client));
+	}
+	transfer(&dw, &rd, &client, IB_WR_RDMA_READ_WITH_INV, 0,
+		 server.mr->iova, server.mr->rkey);
+	dw.wr.ex.invalidate_rkey = client.mr->rkey;
+	dw.sge.lkey = client.mr->lkey;
+	must(post(&client, &dw));
+	must(succeeded(&rd, &client, IB_WC_RDMA_READ));
+	return is_free(&client, &server);
+}
+
 /* A sink that cannot be invalidated. */
 static int check_read_inv_dma(void)
 {
@@ -728,6 +766,74 @@ static int check_send_inv(void)
 	expect(r.len == 64 && r.flags & IB_WC_WITH_INVALIDATE);
 	expect(r.invalidated == server.mr->rkey);
 	return is_free(&server, &client);
+}
+
+/*
+ * Each turn registers the region with another key and tells the server, which writes to it and ends
+ * it with its answer. The next turn begins in the handler of that.
+ */
+enum { TURNS = 1000 };
+static struct turn {
+	struct request reg, snd, recv, wr, inv, answer;
+	struct work gw, sw, ww, iw;
+} turns[2];
+static int turn;
+static DECLARE_COMPLETION(turned);
+
+static void answer_turn(struct request *r)
+{
+	struct turn *t = container_of(r, struct turn, recv);
+
+	transfer(&t->ww, &t->wr, &server, IB_WR_RDMA_WRITE, SIZE - 64, client.mr->iova + 64,
+		 client.mr->rkey);
+	transfer(&t->iw, &t->inv, &server, IB_WR_SEND, 64, 0, 0);
+	t->iw.wr.opcode = IB_WR_SEND_WITH_INV;
+	t->iw.wr.ex.invalidate_rkey = client.mr->rkey;
+	t->ww.wr.next = &t->iw.wr;
+	r->ret = post(&server, &t->ww);
+}
+
+static void end_turn(struct request *r);
+
+static int begin_turn(void)
+{
+	struct turn *t = &turns[turn % 2];
+
+	ib_update_fast_reg_key(client.mr, turn);
+	expect(map(&client) == PAGES);
+	must(post_recv(&client, &t->answer, 0, 64));
+	t->answer.hook = end_turn;
+	must(post_recv(&server, &t->recv, SIZE - 64, 64));
+	t->recv.hook = answer_turn;
+	reg_mr(&t->gw, &t->reg, &client, 0);
+	transfer(&t->sw, &t->snd, &client, IB_WR_SEND, 64, 0, 0);
+	t->gw.wr.next = &t->sw.wr;
+	return post(&client, &t->gw);
+}
+
+static void end_turn(struct request *r)
+{
+	if (r->status == IB_WC_SUCCESS && r->flags & IB_WC_WITH_INVALIDATE &&
+	    r->invalidated == client.mr->rkey && ++turn < TURNS) {
+		r->ret = begin_turn();
+		if (!r->ret)
+			return;
+	}
+	complete(&turned);
+}
+
+static int check_turns(void)
+{
+	must(connect_both());
+	memset(server.buf, 0x77, SIZE);
+	must(begin_turn());
+	expect(wait_for_completion_timeout(&turned, 6 * PATIENCE));
+	if (turn < TURNS)
+		pr_err("after %d turns: %s\n", turn, ib_wc_status_msg(turns[turn % 2].answer.status));
+	expect(turn == TURNS);
+	expect(state_of(client.qp) == IB_QPS_RTS);
+	expect(!memchr_inv(client.buf + 64, 0x77, SIZE - 64));
+	return 0;
 }
 
 /* A one-touch region is free after the first message of the peer, and may be registered anew. */
@@ -1391,6 +1497,8 @@ static int old_key(enum ib_wr_opcode op)
 	expect(server.mr->rkey != old);
 	must(register_now(&server));
 	must(transfer_now(&client, op, &server));
+	/* A Write is done when it is sent. */
+	must(settle());
 
 	memset(server.buf, 0x55, SIZE);
 	memset(client.buf, 0xaa, SIZE);
@@ -1401,7 +1509,6 @@ static int old_key(enum ib_wr_opcode op)
 	w.wr.next = &aw.wr;
 	must(post(&client, &w));
 	expect(wait_for_completion_timeout(&r.done, PATIENCE));
-	/* A Write is done when it is sent. */
 	expect(op == IB_WR_RDMA_WRITE || r.status == IB_WC_REM_ACCESS_ERR);
 	expect(wait_for_completion_timeout(&after.done, PATIENCE));
 	expect(after.status != IB_WC_SUCCESS);
@@ -1960,7 +2067,9 @@ static const struct {
 	{ "atomic", check_atomic },
 	{ "read-inv", check_read_inv },
 	{ "read-inv-dma", check_read_inv_dma },
+	{ "read-inv-empty", check_read_inv_empty },
 	{ "send-inv", check_send_inv },
+	{ "turns", check_turns },
 	{ "touch", check_touch },
 	{ "flush", check_flush },
 	{ "fence", check_fence },
