@@ -478,11 +478,13 @@ static void strip(struct end *e)
 }
 
 static void strip_many(void);
+static void end_poster(void);
 
 static void disconnect_both(void)
 {
 	/* Once. */
 	checker = NULL;
+	end_poster();
 	if (listener && !IS_ERR(listener))
 		rdma_destroy_id(listener);
 	strip_many();
@@ -1060,26 +1062,29 @@ static int check_reg_foreign(void)
 static int must_drain(struct work *w, struct request *bad, u32 key)
 {
 	struct ib_qp_attr rts = { .qp_state = IB_QPS_RTS };
-	struct request before, after, apart, late, r, s, t;
-	struct work bw, aw, pw, lw, sw;
+	struct request before, control, after, apart, late, r, s, t;
+	struct work bw, cw, aw, pw, lw, sw;
 
 	must(post_recv(&client, &r, 0, 64));
 	transfer(&bw, &before, &client, IB_WR_SEND, 64, 0, 0);
 	behind(&aw, &after, w);
 	must(post_recv(&server, &s, 0, 64));
 	must(post_recv(&server, &t, 0, 64));
+	local_inv(&cw, &control, key ?: client.mr->rkey, 0);
 	transfer(&pw, &apart, &client, IB_WR_SEND, 64, 0, 0);
 	bw.wr.next = &w->wr;
-	w->wr.next = &pw.wr;
+	w->wr.next = &cw.wr;
+	cw.wr.next = &pw.wr;
 	pw.wr.next = &aw.wr;
 	must(post(&client, &bw));
 	must(succeeded(&before, &client, IB_WC_SEND));
 	must(completed(bad, IB_WC_LOC_QP_OP_ERR));
-	/* It uses nothing of the request that fails, and is not sent. */
+	/* These use nothing of the request that fails, and are neither executed nor sent. */
+	must(completed(&control, IB_WC_WR_FLUSH_ERR));
 	must(completed(&apart, IB_WC_WR_FLUSH_ERR));
 	must(completed(&after, IB_WC_WR_FLUSH_ERR));
-	expect(before.place < bad->place && bad->place < apart.place &&
-	       apart.place < after.place);
+	expect(before.place < bad->place && bad->place < control.place &&
+	       control.place < apart.place && apart.place < after.place);
 	must(succeeded(&s, &server, IB_WC_RECV));
 	expect(state_of(client.qp) == IB_QPS_SQE);
 	expect(state_of(server.qp) == IB_QPS_RTS);
@@ -1145,6 +1150,77 @@ static int check_drain_inv(void)
 	must(register_now(&client));
 	local_inv(&w, &bad, client.mr->rkey ^ 1, 0);
 	return must_drain(&w, &bad, client.mr->rkey);
+}
+
+/* Posts Writes of nothing, one after the other. They succeed or are flushed. */
+static int post_on(void *unused)
+{
+	struct request r;
+	struct work w;
+	int rc = 0;
+
+	while (!kthread_should_stop() && !rc) {
+		transfer(&w, &r, &client, IB_WR_RDMA_WRITE, 0, 0, 0);
+		rc = post(&client, &w);
+		if (!rc)
+			wait_for_completion(&r.done);
+		if (!rc && r.status != IB_WC_SUCCESS && r.status != IB_WC_WR_FLUSH_ERR)
+			rc = -EPROTO;
+	}
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return rc;
+}
+
+/* The SQ stops, and goes on as soon as it can. */
+static int resume_once(void)
+{
+	enum { BEHIND = 8 };
+	struct ib_qp_attr rts = { .qp_state = IB_QPS_RTS };
+	static struct request bad, behind[BEHIND], next;
+	static struct work w[BEHIND + 1], nw;
+	int i;
+
+	local_inv(&w[0], &bad, 1, 0);
+	for (i = 0; i < BEHIND; i++) {
+		transfer(&w[i + 1], &behind[i], &client, IB_WR_RDMA_WRITE, 0, 0, 0);
+		w[i].wr.next = &w[i + 1].wr;
+	}
+	must(post(&client, w));
+	must(completed(&bad, IB_WC_LOC_QP_OP_ERR));
+	while (ib_modify_qp(client.qp, &rts, IB_QP_STATE))
+		expect(state_of(client.qp) == IB_QPS_SQE);
+	for (i = 0; i < BEHIND; i++)
+		must(completed(&behind[i], IB_WC_WR_FLUSH_ERR));
+	must(post(&client, transfer(&nw, &next, &client, IB_WR_RDMA_WRITE, 0, 0, 0)));
+	must(succeeded(&next, &client, IB_WC_RDMA_WRITE));
+	return 0;
+}
+
+static struct task_struct *poster;
+static int posted;
+
+static void end_poster(void)
+{
+	if (!IS_ERR_OR_NULL(poster))
+		posted = kthread_stop(poster);
+	poster = NULL;
+}
+
+/* Nothing that is posted before the SQ goes on again is executed, and nothing behind it flushed. */
+static int check_drain_resume(void)
+{
+	enum { ROUNDS = 300 };
+	int i;
+
+	must(connect_both());
+	poster = kthread_run(post_on, NULL, "siw-poster");
+	expect(!IS_ERR(poster));
+	for (i = 0; i < ROUNDS; i++)
+		must(resume_once());
+	end_poster();
+	must(posted);
+	return 0;
 }
 
 /*
@@ -2084,6 +2160,7 @@ static const struct {
 	{ "drain-index", check_drain_index },
 	{ "drain-twice", check_drain_twice },
 	{ "drain-inv", check_drain_inv },
+	{ "drain-resume", check_drain_resume },
 	{ "pipe-order", check_pipe_order },
 	{ "pipe-write", check_pipe_write },
 	{ "pipe-read", check_pipe_read },
