@@ -97,6 +97,8 @@ struct end {
 static struct ib_device *dev;
 static struct rdma_cm_id *listener;
 static struct end client, server;
+/* The server is in the protection domain of the client. */
+static bool one_pd;
 static DECLARE_WAIT_QUEUE_HEAD(events);
 
 /* A work request and its result. */
@@ -348,7 +350,7 @@ static int furnish(struct end *e)
 	int i;
 
 	expect(e->id->device == dev);
-	e->pd = ib_alloc_pd(dev, 0);
+	e->pd = one_pd && e == &server ? client.pd : ib_alloc_pd(dev, 0);
 	expect(!IS_ERR(e->pd));
 	/* Completions come in softirq, as with most consumers. */
 	e->cq = ib_alloc_cq(dev, NULL, 3 * DEPTH, 0, IB_POLL_SOFTIRQ);
@@ -473,7 +475,8 @@ static void strip(struct end *e)
 	}
 	if (e->cq && !IS_ERR(e->cq))
 		ib_free_cq(e->cq);
-	if (e->pd && !IS_ERR(e->pd))
+	/* The server comes last. */
+	if (e->pd && !IS_ERR(e->pd) && !(e == &client && e->pd == server.pd))
 		ib_dealloc_pd(e->pd);
 }
 
@@ -1248,6 +1251,8 @@ static int check_pipe_order(void)
 	sw.wr.next = &ww.wr;
 	must(post(&client, &gw));
 	must(succeeded(&recv, &server, IB_WC_RECV));
+	/* The request has the list. */
+	expect(map(&client) < 0);
 	expect(!completion_done(&reg.done) && !completion_done(&snd.done));
 	expect(!memchr_inv(server.buf + 64, 0, SIZE - 64));
 	must(succeeded(&reg, &client, IB_WC_REG_MR));
@@ -1335,6 +1340,169 @@ static int check_pipe_inv(void)
 	return peer_at_once(IB_WR_SEND_WITH_INV);
 }
 
+/* The peer answers into a region that is being registered. */
+static int check_pipe_recv(void)
+{
+	struct request reg, snd, recv, back;
+	struct work gw, sw;
+	struct ib_sge sge;
+	struct ib_recv_wr wr = {
+		.wr_cqe = &back.cqe, .sg_list = &sge, .num_sge = 1,
+	};
+
+	must(connect_both());
+	memset(client.buf, 0x11, SIZE);
+	memset(server.buf, 0x77, SIZE);
+	expect(map(&client) == PAGES);
+	request_init(&back);
+	sge = (struct ib_sge){
+		.addr = client.mr->iova + 128, .length = 64, .lkey = client.mr->lkey,
+	};
+	must(ib_post_recv(client.qp, &wr, NULL));
+	must(post_recv(&server, &recv, 128, 64));
+	recv.hook = use_at_once;
+	transfer(&use_work, &used, &server, IB_WR_SEND, 64, 0, 0);
+	reg_mr(&gw, &reg, &client, 0);
+	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
+	gw.wr.next = &sw.wr;
+	must(post(&client, &gw));
+	must(succeeded(&recv, &server, IB_WC_RECV));
+	must(recv.ret);
+	expect(!completion_done(&reg.done));
+	must(succeeded(&back, &client, IB_WC_RECV));
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(succeeded(&snd, &client, IB_WC_SEND));
+	must(succeeded(&used, &server, IB_WC_SEND));
+	expect(reg.place < back.place);
+	expect(!memchr_inv(client.buf + 128, 0x77, 64));
+	return 0;
+}
+
+/* The peer has closed the connection before its last message can be delivered. */
+static int check_pipe_close(void)
+{
+	struct request reg, snd, recv, back;
+	struct work gw, sw;
+
+	must(connect_both());
+	expect(map(&client) == PAGES);
+	must(post_recv(&server, &recv, 0, 64));
+	recv.hook = use_at_once;
+	must(post_recv(&client, &back, 0, 64));
+	transfer(&use_work, &used, &server, IB_WR_SEND, 64, 0, 0);
+	use_work.wr.opcode = IB_WR_SEND_WITH_INV;
+	use_work.wr.ex.invalidate_rkey = client.mr->rkey;
+	reg_mr(&gw, &reg, &client, 0);
+	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
+	gw.wr.next = &sw.wr;
+	must(post(&client, &gw));
+	must(succeeded(&recv, &server, IB_WC_RECV));
+	must(recv.ret);
+	must(succeeded(&used, &server, IB_WC_SEND));
+	must(rdma_disconnect(server.id));
+	must(succeeded(&back, &client, IB_WC_RECV));
+	expect(back.flags & IB_WC_WITH_INVALIDATE);
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(succeeded(&snd, &client, IB_WC_SEND));
+	expect(comes(&client, RDMA_CM_EVENT_DISCONNECTED));
+	return 0;
+}
+
+/* An invalidation that cannot succeed does not overtake the registration before it. */
+static int fails_behind(u32 key)
+{
+	struct request reg, bad, after;
+	struct work gw, bw, aw;
+
+	expect(map(&client) == PAGES);
+	reg_mr(&gw, &reg, &client, 0);
+	local_inv(&bw, &bad, key, 0);
+	transfer(&aw, &after, &client, IB_WR_RDMA_WRITE, 0, 0, 0);
+	gw.wr.next = &bw.wr;
+	bw.wr.next = &aw.wr;
+	must(post(&client, &gw));
+	must(succeeded(&reg, &client, IB_WC_REG_MR));
+	must(completed(&bad, IB_WC_LOC_QP_OP_ERR));
+	must(completed(&after, IB_WC_WR_FLUSH_ERR));
+	expect(reg.place < bad.place && bad.place < after.place);
+	expect(fails(client.qp) && fails(server.qp));
+	return 0;
+}
+
+static int check_pipe_unknown(void)
+{
+	must(connect_both());
+	return fails_behind(1);
+}
+
+static int check_pipe_foreign(void)
+{
+	must(connect_both());
+	must(register_now(&server));
+	return fails_behind(server.mr->rkey);
+}
+
+/*
+ * Two queue pairs and one region. What is in the pipeline of one does not delay the messages of
+ * the other, which see the region as it is. Operations of both keep their order.
+ */
+static int check_pipe_shared(void)
+{
+	enum { FULL = 4 };
+	static struct request invs[FULL];
+	static struct work iw[FULL];
+	struct request reg, other, snd, recv, wr;
+	struct work gw, ow, sw, ww;
+	u32 key;
+	int i;
+
+	one_pd = true;
+	must(connect_both());
+	must(register_now(&client));
+	key = client.mr->rkey;
+
+	/* The server sends from the region while its invalidation is pending. */
+	expect(map(&server) == PAGES);
+	must(post_recv(&client, &recv, 0, 64));
+	must(post(&client, local_inv(&iw[0], &invs[0], key, 0)));
+	must(post(&server, reg_mr(&gw, &reg, &server, 0)));
+	transfer(&sw, &snd, &server, IB_WR_SEND, 64, 0, 0);
+	sw.sge.addr = client.mr->iova;
+	sw.sge.lkey = client.mr->lkey;
+	must(post(&server, &sw));
+	must(succeeded(&recv, &client, IB_WC_RECV));
+	expect(!completion_done(&invs[0].done));
+	must(succeeded(&invs[0], &client, IB_WC_LOCAL_INV));
+	must(succeeded(&reg, &server, IB_WC_REG_MR));
+	must(succeeded(&snd, &server, IB_WC_SEND));
+
+	/* There is no room for the operation of the server, until one of the client's is done. */
+	for (i = 0; i < FULL; i++) {
+		local_inv(&iw[i], &invs[i], key, 0);
+		if (i)
+			iw[i - 1].wr.next = &iw[i].wr;
+	}
+	must(post(&client, iw));
+	must(post(&server, local_inv(&ow, &other, key, 0)));
+	for (i = 0; i < FULL; i++)
+		must(succeeded(&invs[i], &client, IB_WC_LOCAL_INV));
+	must(succeeded(&other, &server, IB_WC_LOCAL_INV));
+	expect(invs[FULL - 1].place < other.place);
+
+	/* The server does not know of the registration that makes the region valid. */
+	ib_update_fast_reg_key(client.mr, ib_inc_rkey(key));
+	expect(map(&client) == PAGES);
+	must(post(&server, local_inv(&ow, &other, server.mr->rkey, 0)));
+	must(post(&client, reg_mr(&gw, &reg, &client, 0)));
+	must(post(&client, transfer(&ww, &wr, &client, IB_WR_RDMA_WRITE, 64,
+				    client.mr->iova, client.mr->rkey)));
+	expect(fails(server.qp) && fails(client.qp));
+	must(completed(&reg, IB_WC_WR_FLUSH_ERR));
+	expect(wait_for_completion_timeout(&wr.done, PATIENCE));
+	expect(wait_for_completion_timeout(&other.done, PATIENCE));
+	return 0;
+}
+
 /*
  * A Read into a region, and its invalidation without a fence, which waits for the Read all the
  * same.
@@ -1372,7 +1540,30 @@ static int check_pipe_chain(void)
 	return 0;
 }
 
-/* Many regions, each registered, used and invalidated, all posted at once. */
+/* A registration that is taken back at once. */
+static int check_pipe_undo(void)
+{
+	enum { ROUNDS = 100 };
+	struct request reg, inv;
+	struct work gw, iw;
+	int i;
+
+	must(connect_both());
+	for (i = 0; i < ROUNDS; i++) {
+		ib_update_fast_reg_key(client.mr, i);
+		expect(map(&client) == PAGES);
+		reg_mr(&gw, &reg, &client, 0);
+		local_inv(&iw, &inv, client.mr->rkey, 0);
+		gw.wr.next = &iw.wr;
+		must(post(&client, &gw));
+		must(succeeded(&reg, &client, IB_WC_REG_MR));
+		must(succeeded(&inv, &client, IB_WC_LOCAL_INV));
+		expect(reg.place < inv.place);
+	}
+	return 0;
+}
+
+/* Many regions: all are registered, then used, then invalidated, and all that is posted at once. */
 enum { MANY = 20 };
 static struct ib_mr *mrs[MANY];
 static struct request chain[3 * MANY];
@@ -1415,24 +1606,22 @@ static int post_many(void)
 {
 	static struct work works[3 * MANY];
 	struct ib_mr *mr = client.mr;
-	struct work *w = works;
 	int i;
 
-	for (i = 0; i < MANY; i++, w += 3) {
-		struct request *r = &chain[3 * i];
+	for (i = 0; i < MANY; i++) {
+		struct work *reg = &works[i], *use = &works[MANY + i];
 
 		client.mr = mrs[i];
-		reg_mr(&w[0], &r[0], &client, 0);
-		transfer(&w[1], &r[1], &client, IB_WR_RDMA_WRITE, SIZE,
+		reg_mr(reg, &chain[i], &client, 0);
+		transfer(use, &chain[MANY + i], &client, IB_WR_RDMA_WRITE, SIZE,
 			 server.mr->iova, server.mr->rkey);
-		w[1].sge.addr = mrs[i]->iova;
-		w[1].sge.lkey = mrs[i]->lkey;
-		local_inv(&w[2], &r[2], mrs[i]->rkey, 0);
-		w[0].wr.next = &w[1].wr;
-		w[1].wr.next = &w[2].wr;
-		w[2].wr.next = i + 1 < MANY ? &w[3].wr : NULL;
+		use->sge.addr = mrs[i]->iova;
+		use->sge.lkey = mrs[i]->lkey;
+		local_inv(&works[2 * MANY + i], &chain[2 * MANY + i], mrs[i]->rkey, 0);
 	}
 	client.mr = mr;
+	for (i = 1; i < 3 * MANY; i++)
+		works[i - 1].wr.next = &works[i].wr;
 	return post(&client, works);
 }
 
@@ -1452,11 +1641,60 @@ static int check_pipe_many(void)
 		must(map_many());
 		must(post_many());
 		for (i = 0; i < 3 * MANY; i++) {
-			must(succeeded(&chain[i], &client, opcode[i % 3]));
+			must(succeeded(&chain[i], &client, opcode[i / MANY]));
 			expect(!i || chain[i - 1].place < chain[i].place);
 		}
 		must(settle());
 		expect(!memchr_inv(server.buf + 64, round, SIZE - 64));
+	}
+	return 0;
+}
+
+/*
+ * As rw.c of the kernel: each region is invalidated, registered and read into, while Reads into
+ * others are under way.
+ */
+static int check_pipe_reads(void)
+{
+	static const enum ib_wc_opcode opcode[] = {
+		IB_WC_LOCAL_INV, IB_WC_REG_MR, IB_WC_RDMA_READ,
+	};
+	static struct work works[3 * MANY];
+	struct ib_mr *mr;
+	enum { ROUNDS = 40 };
+	int round, i;
+
+	must(connect_both());
+	must(register_now(&server));
+	must(alloc_many());
+	mr = client.mr;
+	for (round = 0; round < ROUNDS; round++) {
+		memset(server.buf, round, SIZE);
+		memset(client.buf, ~round, SIZE);
+		for (i = 0; i < MANY; i++) {
+			struct request *r = &chain[3 * i];
+			struct work *w = &works[3 * i];
+
+			local_inv(&w[0], &r[0], mrs[i]->rkey, 0);
+			ib_update_fast_reg_key(mrs[i], ib_inc_rkey(mrs[i]->rkey));
+			expect(ib_map_mr_sg(mrs[i], client.sg, PAGES, NULL, PAGE_SIZE) == PAGES);
+			client.mr = mrs[i];
+			reg_mr(&w[1], &r[1], &client, 0);
+			client.mr = mr;
+			transfer(&w[2], &r[2], &client, IB_WR_RDMA_READ, SIZE,
+				 server.mr->iova, server.mr->rkey);
+			w[2].sge.addr = mrs[i]->iova;
+			w[2].sge.lkey = mrs[i]->lkey;
+			w[0].wr.next = &w[1].wr;
+			w[1].wr.next = &w[2].wr;
+			w[2].wr.next = i + 1 < MANY ? &w[3].wr : NULL;
+		}
+		must(post(&client, works));
+		for (i = 0; i < 3 * MANY; i++) {
+			must(succeeded(&chain[i], &client, opcode[i % 3]));
+			expect(!i || chain[i - 1].place < chain[i].place);
+		}
+		expect(!memchr_inv(client.buf, round, SIZE));
 	}
 	return 0;
 }
@@ -2165,7 +2403,14 @@ static const struct {
 	{ "pipe-write", check_pipe_write },
 	{ "pipe-read", check_pipe_read },
 	{ "pipe-inv", check_pipe_inv },
+	{ "pipe-recv", check_pipe_recv },
+	{ "pipe-close", check_pipe_close },
+	{ "pipe-unknown", check_pipe_unknown },
+	{ "pipe-foreign", check_pipe_foreign },
+	{ "pipe-shared", check_pipe_shared },
 	{ "pipe-chain", check_pipe_chain },
+	{ "pipe-reads", check_pipe_reads },
+	{ "pipe-undo", check_pipe_undo },
 	{ "pipe-many", check_pipe_many },
 	{ "pipe-flush", check_pipe_flush },
 	{ "pipe-end", check_pipe_end },
