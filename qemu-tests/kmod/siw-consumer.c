@@ -2125,22 +2125,46 @@ static int check_long_list(void)
 	return with_many(with_long_list);
 }
 
-/* One page of the region has all of the buffer, which is aligned to its size. */
-static int check_large_page(void)
+/* Two pages of 2 MiB, from somewhere in the first one on. */
+enum { LARGE_ORDER = 9 };
+
+static int with_large_pages(u8 *page[2])
 {
-	struct scatterlist sg;
+	const u64 large = PAGE_SIZE << LARGE_ORDER;
+	unsigned int first = 12345;
+	struct scatterlist sg[2];
 	u64 i;
 
-	must(connect_both());
-	sg_init_one(&sg, server.buf, SIZE);
-	expect(ib_dma_map_sg(dev, &sg, 1, DMA_BIDIRECTIONAL) == 1);
-	must(exchange_mr(IB_MR_TYPE_MEM_REG, 1));
-	must(register_list(&sg, 1, NULL, SIZE));
-	expect(server.mr->length == SIZE);
-	must(use_region(SIZE));
-	for (i = 0; i < SIZE; i++)
-		expect(server.buf[i] == byte_at(i));
+	sg_init_table(sg, 2);
+	sg_set_buf(&sg[0], page[0], large);
+	sg_set_buf(&sg[1], page[1], 54321);
+	expect(ib_dma_map_sg(dev, sg, 2, DMA_BIDIRECTIONAL) == 2);
+	must(exchange_mr(IB_MR_TYPE_MEM_REG, 2));
+	must(register_list(sg, 2, &first, large));
+	expect(server.mr->length == large - 12345 + 54321);
+	must(use_region(server.mr->length));
+	expect(!memchr_inv(page[0], 0, 12345));
+	for (i = 12345; i < large; i++)
+		expect(page[0][i] == byte_at(i - 12345));
+	for (i = 0; i < 54321; i++)
+		expect(page[1][i] == byte_at(large - 12345 + i));
+	expect(!memchr_inv(page[1] + 54321, 0, large - 54321));
 	return 0;
+}
+
+static int check_large_page(void)
+{
+	u8 *page[2];
+	int rc = -ENOMEM;
+
+	must(connect_both());
+	page[0] = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, LARGE_ORDER);
+	page[1] = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, LARGE_ORDER);
+	if (page[0] && page[1])
+		rc = with_large_pages(page);
+	free_pages((unsigned long)page[0], LARGE_ORDER);
+	free_pages((unsigned long)page[1], LARGE_ORDER);
+	return rc;
 }
 
 /* Pieces of any length anywhere in their pages, some of which continue the one before. */
