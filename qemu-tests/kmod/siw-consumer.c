@@ -11,6 +11,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/completion.h>
+#include <linux/dma-buf.h>
 #include <linux/inet.h>
 #include <linux/kprobes.h>
 #include <linux/kthread.h>
@@ -2229,6 +2230,66 @@ static int check_gaps(void)
 	return with_many(with_gaps);
 }
 
+/* A dmabuf whose driver may move it while nobody has pinned it. */
+static int movable_pin(struct dma_buf_attachment *attach)
+{
+	return 0;
+}
+
+static void movable_unpin(struct dma_buf_attachment *attach)
+{
+}
+
+static struct sg_table *movable_map(struct dma_buf_attachment *attach, enum dma_data_direction dir)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static void movable_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt,
+			  enum dma_data_direction dir)
+{
+}
+
+static int movable_vmap(struct dma_buf *buf, struct iosys_map *map)
+{
+	iosys_map_set_vaddr(map, buf->priv);
+	return 0;
+}
+
+static void movable_release(struct dma_buf *buf)
+{
+	free_page((unsigned long)buf->priv);
+}
+
+static const struct dma_buf_ops movable = {
+	.pin = movable_pin, .unpin = movable_unpin, .map_dma_buf = movable_map, .unmap_dma_buf = movable_unmap,
+	.vmap = movable_vmap, .release = movable_release,
+};
+
+/* It is refused: the CPU would go on using the place where it was. */
+static int check_dmabuf_movable(void)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct dma_buf *buf;
+	struct ib_mr *mr;
+	int fd;
+
+	must(connect_both());
+	info.ops = &movable;
+	info.size = PAGE_SIZE;
+	info.flags = O_RDWR | O_CLOEXEC;
+	info.priv = (void *)get_zeroed_page(GFP_KERNEL);
+	expect(info.priv);
+	buf = dma_buf_export(&info);
+	expect(!IS_ERR(buf));
+	/* It goes with insmod. */
+	fd = dma_buf_fd(buf, O_CLOEXEC);
+	expect(fd >= 0);
+	mr = dev->ops.reg_user_mr_dmabuf(client.pd, 0, PAGE_SIZE, 0, fd, IB_ACCESS_LOCAL_WRITE, NULL, NULL);
+	expect(mr == ERR_PTR(-EOPNOTSUPP));
+	return 0;
+}
+
 /*
  * The device is removed while its last identifier releases it, and the releasing thread loses its
  * CPU between the release of the device and that of its GID (docs/upstream/0004).
@@ -2453,6 +2514,7 @@ static const struct {
 	{ "end-rejected", check_end_rejected },
 	{ "end-unreachable", check_end_unreachable },
 	{ "end-error", check_end_error },
+	{ "dmabuf-movable", check_dmabuf_movable },
 	{ "late-gid", check_late_gid },
 	{ "hold", check_hold },
 };
@@ -2506,3 +2568,4 @@ module_exit(consumer_exit);
 
 MODULE_DESCRIPTION("Kernel consumer that tests siw");
 MODULE_LICENSE("GPL");
+MODULE_IMPORT_NS("DMA_BUF");

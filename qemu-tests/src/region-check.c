@@ -354,6 +354,21 @@ static int dmabufs(void)
 	return n;
 }
 
+/* How many devices use them. */
+static int attachments(void)
+{
+	FILE *f = fopen("/sys/kernel/debug/dma_buf/bufinfo", "r");
+	char line[512];
+	int n, sum = 0;
+
+	must(!f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Total %d", &n) == 1 && strstr(line, "devices attached"))
+			sum += n;
+	fclose(f);
+	return sum;
+}
+
 static bool dmabufs_become(int n)
 {
 	for (int i = 0; i < 5000; i++, usleep(1000))
@@ -472,9 +487,10 @@ static void test_udmabuf(void)
 	/* The region keeps the buffer. */
 	must(!(mr = ibv_reg_dmabuf_mr(p.a.pd, 0, size, 0, fd, RIGHTS)));
 	close(fd);
-	expect(dmabufs() == before + 1);
+	/* And asks it to stay where it is. */
+	expect(dmabufs() == before + 1 && attachments() == 1);
 	must(ibv_dereg_mr(mr));
-	expect(dmabufs_become(before));
+	expect(dmabufs_become(before) && attachments() == 0);
 	munmap(at, size);
 
 	fd = udmabuf(size, &at);
