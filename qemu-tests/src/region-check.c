@@ -177,11 +177,16 @@ static void fill(struct region *r)
 	memcpy(r->at, r->model, r->len);
 }
 
+static void reg_as(struct region *r, uint64_t iova)
+{
+	r->iova = iova;
+	must(!(r->source = ibv_reg_mr_iova(p.a.pd, r->at, r->len, iova, RIGHTS)));
+	must(!(r->target = ibv_reg_mr_iova(p.b.pd, r->at, r->len, iova, RIGHTS)));
+}
+
 static void reg(struct region *r)
 {
-	r->iova = (uintptr_t)r->at;
-	must(!(r->source = ibv_reg_mr(p.a.pd, r->at, r->len, RIGHTS)));
-	must(!(r->target = ibv_reg_mr(p.b.pd, r->at, r->len, RIGHTS)));
+	reg_as(r, (uintptr_t)r->at);
 }
 
 static void dereg(struct region *r)
@@ -258,7 +263,9 @@ static void test_tables(void)
 	set_page_max(1 << 30);
 }
 
-/* Pages of a file in any order: of as many sizes as they make runs. */
+/*
+ * Pages of a file in any order: of as many sizes as they make runs. Peers may know another address.
+ */
 static void test_runs(void)
 {
 	enum { PAGES = 64, ROUNDS = 20 };
@@ -280,11 +287,11 @@ static void test_runs(void)
 		for (size_t i = 0; i < pages; i++)
 			must(mmap(at + i * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
 				  (groups[i / run] * run + i % run) * PAGE) == MAP_FAILED);
-		r.len = 1 + below(&rng, pages * PAGE);
+		r.len = round ? 1 + below(&rng, pages * PAGE) : 1;
 		r.at = at + below(&rng, pages * PAGE - r.len + 1);
 		fill(&r);
 		set_page_max(1ul << (6 + below(&rng, 25)));
-		reg(&r);
+		reg_as(&r, round % 2 ? 0x6000000000 + (uintptr_t)r.at % PAGE : (uintptr_t)r.at);
 		use(&r, PAGE, 3);
 		dereg(&r);
 		free(r.model);
