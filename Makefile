@@ -57,7 +57,7 @@ soak: modules sanitize-module race-module smp-module bench-module ## run the cas
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs ulp/pipeline
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
 .PHONY: lint
