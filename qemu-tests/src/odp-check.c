@@ -501,6 +501,48 @@ static void test_limits(void)
 	disconnect_pair(&p);
 }
 
+/* Bytes of the kernel's that are charged to the control group of this process. */
+static long charged(void)
+{
+	char path[256], group[128], line[128];
+	FILE *f = fopen("/proc/self/cgroup", "r");
+	long n = -1;
+
+	must(!f || fscanf(f, "0::%127s", group) != 1);
+	fclose(f);
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.stat", group);
+	must(!(f = fopen(path, "r")));
+	while (fgets(line, sizeof(line), f))
+		sscanf(line, "slab %ld", &n);
+	fclose(f);
+	expect(n >= 0);
+	return n;
+}
+
+/* What the kernel keeps of the pages is charged to the program, whoever brings them. */
+static void test_charge(void)
+{
+	/* Each a page of the table, for 2 MiB. */
+	enum { LISTS = 256 };
+	char *far = map(LISTS * 2 * MIB);
+	struct ibv_mr *mr;
+	struct pair p;
+	long before;
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	mr = lend(&p.b, far, LISTS * 2 * MIB, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_REMOTE_READ);
+	read_in(&p, mr, far, 8);
+	before = charged();
+	for (int i = 1; i < LISTS; i++)
+		read_in(&p, mr, far + i * 2 * MIB, 8);
+	printf("%ld bytes\n", charged() - before);
+	expect(charged() - before >= LISTS * (long)PAGE * 3 / 4);
+	must(ibv_dereg_mr(mr));
+	disconnect_pair(&p);
+	unmap(far, LISTS * 2 * MIB);
+}
+
 static int fault_fd(char *at, size_t len)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -1023,6 +1065,7 @@ static const struct {
 	{ "rights", test_rights, true },
 	{ "unlocked", test_unlocked, false },
 	{ "limits", test_limits, true },
+	{ "charge", test_charge, false },
 	{ "stall", test_stall, false },
 	{ "end", test_end, false },
 	{ "rereg", test_rereg, false },
