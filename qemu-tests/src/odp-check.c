@@ -745,6 +745,41 @@ static void test_rereg(void)
 	unmap(other, 4 * PAGE);
 }
 
+/* A right that its owner takes away in the midst of a message ends at once. */
+static void withdraw(enum ibv_wr_opcode op)
+{
+	char *far = map(2 * PAGE), *page = map(PAGE);
+	struct ibv_mr *mr;
+	struct pair p;
+	int fd;
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	fd = fault_fd(far, 2 * PAGE);
+	supply(fd, far, page);
+	mr = lend(&p.b, far, 2 * PAGE, all_rights);
+	paint(p.a.buf, 2 * PAGE, 1);
+	ask(&p.a, op, p.a.mr, p.a.buf, 2 * PAGE, mr, far);
+	expect_fault(fd, far + PAGE);
+	must(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_LOCAL_WRITE));
+	supply(fd, far + PAGE, page);
+	if (op == IBV_WR_RDMA_READ)
+		expect_wc(p.a.scq, op, IBV_WC_REM_ACCESS_ERR);
+	expect(becomes(&p.b, IBV_QPS_ERR));
+	expect(blank(far + PAGE, PAGE));
+	must(ibv_dereg_mr(mr));
+	disconnect_pair(&p);
+	close(fd);
+	unmap(far, 2 * PAGE);
+	unmap(page, PAGE);
+}
+
+static void test_withdraw(void)
+{
+	withdraw(IBV_WR_RDMA_READ);
+	withdraw(IBV_WR_RDMA_WRITE);
+}
+
 /* Atomic operations on memory that is not there, their answers into such memory. */
 static void test_atomic(void)
 {
@@ -1069,6 +1104,7 @@ static const struct {
 	{ "stall", test_stall, false },
 	{ "end", test_end, false },
 	{ "rereg", test_rereg, false },
+	{ "withdraw", test_withdraw, false },
 	{ "atomic", test_atomic, false },
 	{ "window", test_window, false },
 	{ "advise", test_advise, false },
