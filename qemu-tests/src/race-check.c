@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Checks of calls that meet what happens at the same time: the overrun of a completion queue, by
- * chance; the arrival of a peer, and a bind, by siw-consumer, which holds threads ("hold"). Run as
- * "race-check DEVICE GID-INDEX SEED TEST".
+ * chance; the arrival of a peer, a bind, and the use of memory on demand, by siw-consumer, which
+ * holds threads ("hold"). Run as "race-check DEVICE GID-INDEX SEED TEST".
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 
 #define WC_MS 60000
 #include "pair.h"
@@ -266,11 +268,101 @@ static void test_bind(void)
 	unmake(&b);
 }
 
+/* Memory on demand that one thread sends, and another one takes away. */
+struct lent {
+	struct end from, to;
+	struct ibv_mr *mr;
+	char *page;
+	atomic_bool gone;
+};
+
+static void lend(struct lent *z)
+{
+	make_two(&z->from, &z->to);
+	connect(&z->from, &z->to);
+	z->gone = false;
+	z->page = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	expect(z->page != MAP_FAILED);
+	must(!(z->mr = ibv_reg_mr(pd, z->page, SIZE, IBV_ACCESS_ON_DEMAND)));
+}
+
+static void unlend(struct lent *z)
+{
+	must(munmap(z->page, SIZE));
+	unmake(&z->from);
+	unmake(&z->to);
+}
+
+/* Writes the page to the other end. */
+static void *send_page(void *arg)
+{
+	struct lent *z = arg;
+	struct ibv_sge sge = { .addr = (uintptr_t)z->page, .length = 64, .lkey = z->mr->lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = 6, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = (uintptr_t)z->to.buf, .rkey = z->to.mr->rkey },
+	}, *bad;
+
+	must(ibv_post_send(z->from.qp, &wr, &bad));
+	return NULL;
+}
+
+static void *take_page(void *arg)
+{
+	struct lent *z = arg;
+
+	must(madvise(z->page, SIZE, MADV_DONTNEED));
+	z->gone = true;
+	return NULL;
+}
+
+/* The kernel takes a page away only after who reads it, who is held, has done so. */
+static void test_page(void)
+{
+	pthread_t reader, taker;
+	struct lent z;
+
+	lend(&z);
+	strcpy(z.page, "as it was");
+	/* This brings it. */
+	send_page(&z);
+	expect_wc(z.from.scq, 6, IBV_WC_SUCCESS);
+	reader = start("reader", send_page, &z);
+	await_held(0, 1);
+	taker = start("taker", take_page, &z);
+	await_held(1, 1);
+	let_go(0, ALL);
+	usleep(200000);
+	expect(!z.gone);
+	let_go(ALL, ALL);
+	must(pthread_join(reader, NULL));
+	must(pthread_join(taker, NULL));
+	expect_wc(z.from.scq, 6, IBV_WC_SUCCESS);
+	must(ibv_dereg_mr(z.mr));
+	unlend(&z);
+}
+
+/* The region goes after a page of it was not there, and before that is asked for. */
+static void test_gone(void)
+{
+	pthread_t reader;
+	struct lent z;
+
+	lend(&z);
+	reader = start("reader", send_page, &z);
+	await_held(0, 1);
+	must(ibv_dereg_mr(z.mr));
+	let_go(ALL, ALL);
+	must(pthread_join(reader, NULL));
+	expect_wc(z.from.scq, 6, IBV_WC_LOC_PROT_ERR);
+	unlend(&z);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind },
+	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind }, { "page", test_page }, { "gone", test_gone },
 };
 
 int main(int argc, char **argv)
