@@ -2,7 +2,7 @@
 /*
  * Checks of calls that meet what happens at the same time: the overrun of a completion queue, by
  * chance; the arrival of a peer, a bind, and the use of memory on demand, by siw-consumer, which
- * holds threads ("hold"). Run as "race-check DEVICE GID-INDEX SEED TEST".
+ * holds threads ("hold"); the end of this program. Run as "race-check DEVICE GID-INDEX SEED TEST".
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -268,6 +268,32 @@ static void test_bind(void)
 	unmake(&b);
 }
 
+/* As many binds as the SQ has room for, until this program is killed. */
+static void test_binds(void)
+{
+	enum { WINDOWS = 8, DEPTH = 14 };
+	struct ibv_mw *mw[WINDOWS];
+	struct ibv_mr *mr;
+	struct end a, b;
+
+	make_two(&a, &b);
+	connect(&a, &b);
+	must(!(mr = ibv_reg_mr(pd, a.buf, SIZE, all_rights)));
+	for (int i = 0; i < WINDOWS; i++)
+		must(!(mw[i] = ibv_alloc_mw(pd, IBV_MW_TYPE_1)));
+	for (int i = 0;; i++) {
+		struct ibv_mw_bind bind = {
+			.wr_id = 5, .send_flags = IBV_SEND_SIGNALED,
+			.bind_info = { .mr = mr, .addr = (uintptr_t)a.buf, .length = 64,
+				       .mw_access_flags = IBV_ACCESS_REMOTE_READ },
+		};
+
+		if (i >= DEPTH)
+			expect_wc(a.scq, 5, IBV_WC_SUCCESS);
+		must(ibv_bind_mw(a.qp, mw[i % WINDOWS], &bind));
+	}
+}
+
 /* Memory on demand that one thread sends, and another one takes away. */
 struct lent {
 	struct end from, to;
@@ -362,7 +388,8 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind }, { "page", test_page }, { "gone", test_gone },
+	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind }, { "binds", test_binds }, { "page", test_page },
+	{ "gone", test_gone },
 };
 
 int main(int argc, char **argv)
