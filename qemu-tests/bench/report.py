@@ -33,7 +33,9 @@ MEASURES = (
     (r"idle-(\d+)-memory", "memory of one of {} idle connections", "B"),
     (r"beside-(\w+)-bw", "64 KiB Writes of a user, beside {}", "Gb/s"),
     (r"beside-(\w+)-lat", "64 B Send latency of a user, beside {}", "us"),
-    (r"stalled-(without|beside)", "64 KiB Writes {} a stalled QP", "Gb/s"),
+    (r"stalled-(\w+)-(without|beside)", "64 KiB Writes {1} a QP stalled by a {0}", "Gb/s"),
+    (r"pinned-(\w+)", "{} bandwidth, 64 KiB, memory pinned", "Gb/s"),
+    (r"ondemand-(\w+)", "{} bandwidth, 64 KiB, memory on demand", "Gb/s"),
     (r"reg", "registration of 1 GiB", "ms"),
     (r"dereg", "deregistration of 1 GiB", "ms"),
     (r"reg-memory", "memory for 1 GiB registered", "B"),
@@ -41,7 +43,7 @@ MEASURES = (
     (r"dereg-huge", "deregistration of 1 GiB of huge pages", "ms"),
     (r"reg-huge-memory", "memory for 1 GiB of huge pages registered", "B"),
 )
-LESS_IS_BETTER = re.compile(r"(lat|cpu|reg|dereg)\b|.*(memory|lat)$")
+LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg)\b|reg\b(?!-small)|.*(memory|lat)$")
 TOLERANCE = 0.03  # compare marks more than this as worse
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]
 
@@ -77,8 +79,13 @@ def targets():
     for attack in ("small", "large", "reads", "connects", "registrations"):
         yield "pair", f"beside-{attack}-bw", "siw", "beside-nobody-bw", "siw", 0.5, True
         yield "pair", f"beside-{attack}-lat", "siw", "beside-nobody-lat", "siw", 10, False
-    yield "pair", "stalled-beside", "siw", "stalled-without", "siw", 0.95, True
+    for kind, who in (("peer", "siw"), ("page", "siw"), ("bind", "siw-ours")):
+        yield "pair", f"stalled-{kind}-beside", who, f"stalled-{kind}-without", who, 0.95, True
+    for op in ("write", "send", "read"):
+        for place in ("pair", "loop"):
+            yield place, f"ondemand-{op}", "siw", f"pinned-{op}", "siw", 0.95, True
     yield "pair", "reg-huge", "siw", "reg", "siw", 0.1, False
+    yield "pair", "reg-huge-memory", "siw", "reg-memory", "siw", 0.1, False
     yield "pair", "qps-256-jain", "siw", None, None, 0.95, True
 
 

@@ -7,7 +7,7 @@
 # TCP goes over lo. A device on lo itself would not work with C siw.
 
 HALF=${BASH_SOURCE[1]}
-: "${BENCH_PARTS:=bw sleeping rate lat cpu sizes qps reg beside}"
+: "${BENCH_PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside}"
 # The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
@@ -18,7 +18,7 @@ QPS="1 16 256 1024"
 
 # Parts that take long, or hardly vary, are measured in the first round only. A case that runs
 # again has a numbered name.
-case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg|beside' | xargs) ;; esac
+case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg|odp|beside' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
 	: "${BENCH_SECONDS:=2}"
@@ -91,7 +91,11 @@ figures() {
 	[ "$GUEST" = b ] || return 0
 	while read -r measure value; do
 		# rxe gets stuck at times. perftest then reports an infinite latency.
-		case $value in "" | 0 | 0.000000 | 0.00 | inf) ;; *) figure "$measure" "$value" ;; esac
+		case $measure:$value in
+		*-memory:0) figure "$measure" 0 ;;
+		*: | *:0 | *:0.000000 | *:0.00 | *:inf) ;;
+		*) figure "$measure" "$value" ;;
+		esac
 	done <<<"$(awk "$1" /tmp/out)"
 }
 
@@ -207,17 +211,52 @@ part_sleeping() {
 	done
 }
 
+# The speed of a queue pair without and beside one that is stalled.
 part_beside() {
+	case $CONTENDER:$KERNEL in
+	siw:stock) beside_peer && beside page ;;
+	siw:*) beside_peer ;; # without userfaultfd
+	siw-ours:*)
+		echo 1000000 >"/sys/class/infiniband/$DEV/settings/ctrl_delay_us"
+		beside bind
+		echo 0 >"/sys/class/infiniband/$DEV/settings/ctrl_delay_us"
+		;;
+	esac
+}
+
+beside_peer() {
 	local stalled
-	[ "$CONTENDER" = siw ] || return 0
 	if [ "$GUEST" = a ]; then
 		"$TESTS/peer/stall.py" "$A4" 7474 &
 		stalled=$!
 		until_true 20 tcp_listens 7474
 	fi
-	two beside bench serve write "$A4" 18515 1 -- bench beside "$A4" 18515 7474 65536 $((BENCH_SECONDS * 500)) 8
+	beside peer 7474
 	[ "$GUEST" = b ] || kill $stalled
-	figures "/^(without|beside) / { print \"stalled-\" \$1, \$2 }"
+}
+
+# beside KIND [STALLED]: by what the other queue pair is stalled, and how bench calls it.
+beside() {
+	local times=8 pairs=1
+	[ "$1" = peer ] || pairs=$((1 + times))
+	two "beside-$1" bench serve write "$A4" 18515 $pairs -- \
+		bench beside "$A4" 18515 "${2:-$1}" 65536 $((BENCH_SECONDS * 500)) $times
+	figures "/^(without|beside) / { print \"stalled-$1-\" \$1, \$2 }"
+}
+
+# The same memory, pinned and on demand, by turns.
+part_odp() {
+	local op turn kind options
+	[ "$CONTENDER" = siw ] || return 0
+	for turn in 1 2 3; do
+		for op in write send read; do
+			for kind in pinned ondemand; do
+				[ $kind = pinned ] && options=() || options=(--odp)
+				perftest "$kind-$op-$turn" "ib_${op}_bw" -s 65536 -D "$BENCH_SECONDS" "${options[@]}"
+				figures "\$1 == 65536 { print \"$kind-$op\", \$2 * 65536 * 8e-9 / $BENCH_SECONDS }"
+			done
+		done
+	done
 }
 
 # CPU time in nanoseconds a KiB. In a shared kernel the figure of either end includes both.

@@ -11,10 +11,12 @@
  *   bench bind ADDRESS PORT MS            how many windows are bound and invalidated (to "serve
  *                                         write"), and regions of the same 4 KiB registered and
  *                                         deregistered, one after the other, for MS milliseconds
- *   bench beside ADDRESS PORT STALLED SIZE MS TIMES
- *                                         TIMES over: Writes of SIZE over a queue pair (to "serve
- *                                         write") without, and with one beside it whose peer, at
- *                                         the port STALLED, reads nothing
+ *   bench beside ADDRESS PORT STALLED SIZE MS TIMES TIMES over: Writes of SIZE over a queue pair
+ *                                         (to "serve write") without, and with one beside it that
+ *                                         is stalled: by its peer, at the port STALLED, which reads
+ *                                         nothing; or, to the same server and one of 1 + TIMES
+ *                                         there, by a page that does not come (STALLED is "page")
+ *                                         or by binds of a window that take long ("bind")
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region: of small
  *                                         pages, and of huge ones
  *   bench tcp-serve PORT                  the other end of tcp
@@ -22,13 +24,17 @@
  * Figures are printed one a line, "NAME VALUE". Busy times are those of all CPUs of this machine,
  * in and out of the kernel; the programs themselves sleep for completions.
  */
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
@@ -104,16 +110,36 @@ static double busy(void)
 	return (double)(user + nice + system + irq + softirq) / sysconf(_SC_CLK_TCK);
 }
 
-/* Free memory of this machine, in bytes. */
+/* A number of /proc/meminfo, in bytes. */
+static double meminfo(const char *name)
+{
+	FILE *f = fopen("/proc/sys/vm/stat_refresh", "w");
+	unsigned long long kib;
+	char line[128];
+
+	/* A CPU may count some pages later. */
+	if (f) {
+		fputs("1", f);
+		fclose(f);
+	}
+	f = fopen("/proc/meminfo", "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)) && sscanf(line + strlen(name), ": %llu", &kib) == 1) {
+			fclose(f);
+			return kib * 1024.0;
+		}
+	die("/proc/meminfo: %s", name);
+}
+
 static double free_memory(void)
 {
-	unsigned long long kib;
-	FILE *f = fopen("/proc/meminfo", "r");
+	return meminfo("MemFree");
+}
 
-	if (!f || fscanf(f, "MemTotal: %*u kB MemFree: %llu", &kib) != 1)
-		die("/proc/meminfo");
-	fclose(f);
-	return kib * 1024.0;
+/* What the kernel has for itself. */
+static double kernel_memory(void)
+{
+	return meminfo("SUnreclaim") + meminfo("VmallocUsed");
 }
 
 static struct sockaddr_in address_of(const char *host, const char *port)
@@ -439,27 +465,92 @@ static double speed(struct conn *c, int size, int ms)
 	return c->done * size * 8e-9 / (now() - start);
 }
 
+/* A Write of a page from REGION, without a completion. */
+static void write_page(struct conn *c, struct ibv_mr *region)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)region->addr, .length = 4096, .lkey = region->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = c->to.address, .rkey = c->to.rkey },
+	};
+
+	must(ibv_post_send(c->id->qp, &wr, &bad));
+}
+
+/* Writes from pages that are never there. */
+static struct ibv_mr *write_missing(struct conn *c)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	void *at = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct ibv_mr *missing;
+
+	must(at == MAP_FAILED || fd < 0 || ioctl(fd, UFFDIO_API, &api));
+	range.range.start = (uintptr_t)at;
+	range.range.len = REGION;
+	must(ioctl(fd, UFFDIO_REGISTER, &range));
+	must(!(missing = ibv_reg_mr(pd, at, REGION, IBV_ACCESS_ON_DEMAND)));
+	for (int i = 0; i < depth(1); i++)
+		write_page(c, missing);
+	return missing;
+}
+
+/* Binds a window again and again, with Writes between. */
+static struct ibv_mw *bind_slowly(struct conn *c, struct ibv_mr *all)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+
+	must(!mw);
+	for (int i = 0; i < depth(1) / 2; i++) {
+		struct ibv_mw_bind bind = {
+			.bind_info = {
+				.mr = all, .addr = (uintptr_t)all->addr, .length = 4096,
+				.mw_access_flags = IBV_ACCESS_REMOTE_READ,
+			},
+		};
+
+		must(ibv_bind_mw(c->id->qp, mw, &bind));
+		write_page(c, all);
+	}
+	return mw;
+}
+
 static void beside(const char *host, const char *port, const char *stalled, int size, int ms, int times)
 {
-	struct sockaddr_in sa = address_of(host, port), nowhere = address_of(host, stalled);
+	bool page = !strcmp(stalled, "page"), bind = !strcmp(stalled, "bind");
+	struct sockaddr_in sa = address_of(host, port), to = page || bind ? sa : address_of(host, stalled);
+	struct ibv_mr *missing = NULL, *all = NULL;
+	struct ibv_mw *mw = NULL;
 	struct conn c = { 0 };
 	int outstanding = depth(1);
 
 	connect_one(&c, &sa, 1, NULL);
 	for (int i = 0; i < outstanding; i++)
 		post(&c, 0, size);
+	if (bind)
+		must(!(all = ibv_reg_mr(pd, mr->addr, REGION, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)));
 	for (int t = 0; t < times; t++) {
 		double without = speed(&c, size, ms);
 		struct conn dead = { 0 };
 		struct ibv_cq *other;
 
 		must(!(other = ibv_create_cq(c.id->verbs, depth(1) + receives(1), NULL, NULL, 0)));
-		connect_one(&dead, &nowhere, 1, other);
-		for (int i = 0; i < depth(1); i++)
-			post(&dead, 0, size);
+		connect_one(&dead, &to, 1, other);
+		if (page)
+			missing = write_missing(&dead);
+		else if (bind)
+			mw = bind_slowly(&dead, all);
+		else
+			for (int i = 0; i < depth(1); i++)
+				post(&dead, 0, size);
 		printf("without %.4f\nbeside %.4f\n", without, speed(&c, size, ms));
 		rdma_destroy_qp(dead.id);
 		rdma_destroy_id(dead.id);
+		if (page)
+			must(munmap(missing->addr, REGION) || ibv_dereg_mr(missing));
+		if (bind)
+			must(ibv_dealloc_mw(mw));
 		must(ibv_destroy_cq(other));
 	}
 	while (outstanding > 0)
@@ -618,11 +709,11 @@ static void reg_pages(const char *name, int advice, size_t mib)
 	for (size_t parity = 0; parity < 2; parity++)
 		for (size_t page = parity; page < mib << 8; page += 2)
 			((volatile char *)at)[page << 12] = 1;
-	memory = free_memory();
+	memory = kernel_memory();
 	start = now();
 	must(!(mr = ibv_reg_mr(pd, at, mib << 20, RIGHTS)));
 	printf("reg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
-	printf("reg%s-memory %.0f\n", name, (memory - free_memory()) * 1024 / mib);
+	printf("reg%s-memory %.0f\n", name, (kernel_memory() - memory) * 1024 / mib);
 	start = now();
 	must(ibv_dereg_mr(mr));
 	printf("dereg%s %.3f\n", name, (now() - start) * 1e3 * 1024 / mib);
