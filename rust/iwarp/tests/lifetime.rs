@@ -15,6 +15,10 @@
 //!
 //! A queue pair may begin anew after its end, as `qp/end/renew` does, while actors of its first
 //! life are still on their way.
+//!
+//! A control operation may fail on the spot or in the control pipeline, as in `qp/control`, and
+//! stop the SQ alone. What is behind it is flushed, until the consumer resumes the SQ. From then on
+//! all succeeds.
 
 use iwarp::{
     qp::{
@@ -91,6 +95,16 @@ impl Slots {
         self.items[usize::from(id)].as_mut()
     }
 
+    /// Whether the oldest Read that is under way is.
+    fn read(&mut self, plan: &Plan) -> Option<&mut bool> {
+        let items = self.items.iter_mut().zip(plan.reads);
+        let reads = items.filter(|(_, read)| *read);
+        let mut under_way = reads
+            .flat_map(|(item, _)| item)
+            .map(|item| &mut item.under_way);
+        under_way.find(|under_way| **under_way)
+    }
+
     /// Place of the oldest work request whose memory is still referred to.
     fn held(&mut self) -> Option<&mut bool> {
         let items = self.items.iter_mut().flatten();
@@ -126,9 +140,19 @@ struct Shared {
     phase: u32,
     posted: u8,
     taken: u8,
+    /// Those up to this one have entered the FIFO.
+    pushed: u8,
     fifo: Fifo<Slots>,
-    /// A work request that has been taken and has to wait for a place in the ORQ.
+    /// A work request that has been taken and has to wait for a place in the ORQ, or for the
+    /// control pipeline.
     waiting: bool,
+    /// An operation in the control pipeline that nobody has taken.
+    handed: Option<u8>,
+    /// There is one in the control pipeline; it is being executed.
+    busy: bool,
+    working: bool,
+    /// The state of the queue pair is that of a stopped SQ.
+    drained: bool,
     /// Reads not answered: those from the first to the second of this number, of `reads`.
     orq: (u8, u8),
     /// The context that waits for the poster of completions has been woken.
@@ -150,14 +174,23 @@ struct Shared {
     rx_stopped: bool,
     /// Entries on the datamover's list.
     list: u8,
-    /// Completions posted, and how many of them are successes.
+    /// Completions posted, and a bit for each that is a failure.
     completed: u8,
-    successes: u8,
+    failures: u8,
+    /// A bit for each that has been sent.
+    sent: u8,
+    /// Work requests from this one on are not affected by failures before it.
+    fresh: u8,
 }
 
 impl Shared {
     fn advance(&mut self, to: Phase) {
         self.phase = advance(self.phase, to).unwrap_or(self.phase);
+    }
+
+    /// Whether the stream is up, so that a failed control operation stops the SQ alone.
+    fn is_up(&self) -> bool {
+        self.phase == Phase::Rts.word()
     }
 
     /// Whether the caller is the one to flush.
@@ -175,11 +208,20 @@ struct Plan {
     /// Sent by reference.
     shared: [bool; MAX],
     bad: Option<u8>,
+    /// The bad one is a control operation that stops the SQ alone, in the control pipeline or not.
+    drains: Option<Where>,
     ord: u8,
     /// Places in the retire FIFO.
     limit: u8,
     /// FPDUs of a turn.
     turn: u8,
+}
+
+/// Where a control operation is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Spot,
+    Pipeline,
 }
 
 /// Where an actor is.
@@ -194,7 +236,11 @@ enum At {
     TakeSlot,
     Look,
     Next,
+    Push(u8),
+    Begin(u8),
     Send(u8),
+    Drain(u8),
+    Flush(u8),
     Accept,
     Crowded,
     GiveSlot(Leave),
@@ -216,6 +262,14 @@ enum At {
     /// Memory is not referred to any more, and that is told.
     Release,
     Released,
+    /// Executes a control operation, which fails.
+    Work,
+    WorkDrain(u8),
+    WorkDone,
+    /// The consumer resumes the SQ.
+    LookFifo,
+    LookSq,
+    Resume,
     /// The program asks for the end.
     Modify,
     /// TCP has space.
@@ -225,6 +279,7 @@ enum At {
     Stop,
     StopStore(u32),
     AwaitStopped,
+    StopControl,
     /// Takes the flush away from others, who have been told that it is wanted.
     Hold(Then, bool),
     AdvanceError,
@@ -280,6 +335,8 @@ enum Role {
     Mover,
     Receiver,
     Releaser,
+    Worker,
+    Resumer,
     Modifier,
     Space,
     Killer,
@@ -294,6 +351,8 @@ impl Actor {
             Role::Mover => At::Idle,
             Role::Receiver => At::Receive,
             Role::Releaser => At::Release,
+            Role::Worker => At::Work,
+            Role::Resumer => At::LookFifo,
             Role::Modifier => At::Modify,
             Role::Space => At::Space,
             Role::Killer | Role::Renewer => At::StopRx,
@@ -318,6 +377,10 @@ impl Actor {
             Role::Receiver => {
                 s.receiving = false;
                 At::Receive
+            }
+            Role::Worker => {
+                s.working = false;
+                At::Work
             }
             Role::Poster(_) if self.left > 0 => At::Post,
             Role::Renewer if self.left == 2 => At::Hold(Then::Renew, false),
@@ -351,8 +414,12 @@ impl Actor {
             return;
         }
         if success {
-            assert_eq!(s.successes, id, "a success behind a failure: {s:?}");
-            s.successes += 1;
+            let since = if id < s.fresh { 0 } else { s.fresh };
+            let before = (1 << id) - (1 << since);
+            let behind = s.failures & before != 0;
+            assert!(!behind, "a success behind a failure: {s:?}");
+        } else {
+            s.failures |= 1 << id;
         }
     }
 
@@ -390,6 +457,48 @@ impl Actor {
             At::Look if !s.space => self.at = At::GiveSlot(Leave::Space),
             At::Look => self.at = At::Next,
             At::Next => self.next(plan, s),
+            At::Push(id) => {
+                // In the FIFO before anything of it is sent.
+                s.fifo.queue.push(id);
+                s.pushed += 1;
+                self.at = match s.fifo.is_drained() {
+                    true => At::Flush(id),
+                    false => At::Begin(id),
+                };
+            }
+            At::Begin(id) => {
+                let slots = s.orq.1 - s.orq.0;
+                s.waiting = s.busy || (plan.reads[usize::from(id)] && slots >= plan.ord);
+                if s.waiting {
+                    self.why = Some(Leave::Blocked);
+                    self.at = At::Accept;
+                } else {
+                    self.at = At::Send(id);
+                }
+            }
+            // One that has failed stopped the SQ before it was done.
+            At::Send(id) if s.fifo.is_drained() => self.at = At::Flush(id),
+            At::Send(id) if plan.bad == Some(id) && plan.drains == Some(Where::Pipeline) => {
+                let item = s.fifo.queue.get(id).unwrap();
+                item.end = u64::from(id);
+                item.under_way = true;
+                s.busy = true;
+                s.handed = Some(id);
+                self.at = At::Next;
+            }
+            At::Send(id) if plan.bad == Some(id) && plan.drains.is_some() && s.is_up() => {
+                s.drained = true;
+                self.at = At::Drain(id);
+            }
+            At::Drain(id) => {
+                s.fifo.queue.get(id).unwrap().failed = Some(WcStatus::LocQpOpErr);
+                s.fifo.drain();
+                self.at = At::Next;
+            }
+            At::Flush(id) => {
+                s.fifo.queue.get(id).unwrap().failed = Some(WcStatus::WrFlushErr);
+                self.at = At::Next;
+            }
             At::Send(id) => {
                 let read = plan.reads[usize::from(id)];
                 let item = s.fifo.queue.get(id).unwrap();
@@ -400,6 +509,7 @@ impl Actor {
                     self.why = Some(Leave::Hold);
                     self.at = At::Accept;
                 } else {
+                    s.sent |= 1 << id;
                     item.under_way = read;
                     item.end = u64::from(id) + 1;
                     item.by_reference = plan.shared[usize::from(id)];
@@ -473,15 +583,10 @@ impl Actor {
                 self.at = At::ReadDone;
             }
             At::ReadDone => {
-                // The ORQ is in the order of the requests.
-                let nth = usize::from(s.orq.0);
-                let id = (0..MAX as u8)
-                    .filter(|id| plan.reads[usize::from(*id)])
-                    .nth(nth)
-                    .unwrap();
+                // Responses come in the order of the requests.
                 s.orq.0 += 1;
-                if let Some(item) = s.fifo.queue.get(id) {
-                    item.under_way = false;
+                if let Some(under_way) = s.fifo.queue.read(plan) {
+                    *under_way = false;
                 }
                 self.at = At::Retire(After::Receiver);
             }
@@ -498,6 +603,43 @@ impl Actor {
                     s.told = true;
                 }
                 self.at = At::Release;
+            }
+            At::Work => {
+                let Some(id) = s.handed.take() else {
+                    return false;
+                };
+                s.working = true;
+                // Otherwise the flush completes it.
+                s.drained |= s.is_up();
+                self.at = match s.drained {
+                    true => At::WorkDrain(id),
+                    false => At::WorkDone,
+                };
+            }
+            At::WorkDrain(id) => {
+                if let Some(item) = s.fifo.queue.get(id) {
+                    item.failed = Some(WcStatus::LocQpOpErr);
+                }
+                s.fifo.drain();
+                self.at = At::WorkDone;
+            }
+            At::WorkDone => {
+                s.busy = false;
+                self.at = At::Retire(After::Receiver);
+            }
+            At::LookFifo if !s.drained || s.fifo.queue.len() > 0 || s.orq.0 != s.orq.1 => {
+                return false;
+            }
+            At::LookFifo => self.at = At::LookSq,
+            At::LookSq if s.taken != s.posted => self.at = At::LookFifo,
+            At::LookSq => self.at = At::Resume,
+            // One has entered since.
+            At::Resume if s.fifo.queue.len() > 0 => self.at = At::LookFifo,
+            At::Resume => {
+                s.fifo.resume();
+                s.drained = false;
+                s.fresh = s.pushed;
+                self.at = At::Done;
             }
             At::Modify => {
                 s.advance(Phase::Terminating);
@@ -521,12 +663,17 @@ impl Actor {
                 let step = stop(seen);
                 s.word = step.next;
                 self.at = match step.action {
-                    Action::Stopped => At::Hold(Then::Error, false),
+                    Action::Stopped => At::StopControl,
                     _ => At::AwaitStopped,
                 };
             }
             At::AwaitStopped if token(s.word) != Token::Stopped => return false,
-            At::AwaitStopped => self.at = At::Hold(Then::Error, false),
+            At::AwaitStopped => self.at = At::StopControl,
+            At::StopControl if s.working => return false,
+            At::StopControl => {
+                s.busy &= s.handed.take().is_none();
+                self.at = At::Hold(Then::Error, false);
+            }
             At::Hold(_, true) if s.flushes != flush::IDLE => return false,
             At::Hold(then, _) => {
                 self.at = match (s.claim(), then) {
@@ -577,9 +724,7 @@ impl Actor {
                 assert_eq!(s.fifo.queue.len(), 0, "{s:?}");
                 s.woken = false;
                 s.rx_stopped = false;
-                let taken = plan.reads.iter().take(usize::from(s.taken));
-                let reads = taken.filter(|read| **read).count() as u8;
-                s.orq = (reads, reads);
+                s.orq.0 = s.orq.1;
                 self.at = At::NewOwner;
             }
             At::NewOwner => {
@@ -590,7 +735,7 @@ impl Actor {
                 s.phase = Phase::Idle.word();
                 s.resets = false;
                 s.renewed = true;
-                s.successes = s.completed;
+                s.fresh = s.completed;
                 self.at = At::LetFlush;
             }
             At::LetFlush => {
@@ -625,16 +770,13 @@ impl Actor {
                 self.crowded = true;
                 return;
             }
-            // In the FIFO before anything of it is sent.
-            s.fifo.queue.push(s.taken);
+            self.at = At::Push(s.taken);
             s.taken += 1;
-        }
-        let id = s.taken - 1;
-        s.waiting = plan.reads[usize::from(id)] && s.orq.1 - s.orq.0 >= plan.ord;
-        if s.waiting {
-            self.why = Some(Leave::Blocked);
+        } else if s.fifo.is_drained() {
+            s.waiting = false;
+            self.at = At::Flush(s.taken - 1);
         } else {
-            self.at = At::Send(id);
+            self.at = At::Begin(s.taken - 1);
         }
     }
 
@@ -660,8 +802,13 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
         phase: Phase::Rts.word(),
         posted: 0,
         taken: 0,
+        pushed: 0,
         fifo: Fifo::new(Slots::EMPTY, Rule::Hsn),
         waiting: false,
+        handed: None,
+        busy: false,
+        working: false,
+        drained: false,
         orq: (0, 0),
         woken: false,
         watched: false,
@@ -676,7 +823,9 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
         rx_stopped: false,
         list: 0,
         completed: 0,
-        successes: 0,
+        failures: 0,
+        sent: 0,
+        fresh: 0,
     };
     let mut actors = actors.to_vec();
     actors.push(Actor::new(Role::Mover, 0));
@@ -685,6 +834,9 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
     }
     if plan.shared.contains(&true) {
         actors.push(Actor::new(Role::Releaser, 0));
+    }
+    if plan.drains == Some(Where::Pipeline) {
+        actors.push(Actor::new(Role::Worker, 0));
     }
     let killed = actors
         .iter()
@@ -719,7 +871,9 @@ fn explore(plan: Plan, space: bool, actors: &[Actor]) -> usize {
 
 fn end(plan: &Plan, killed: bool, s: &Shared, actors: &[Actor]) {
     for actor in actors {
-        let rest = matches!(actor.at, At::Idle | At::Receive | At::Release | At::Done);
+        let waits = matches!(actor.at, At::Idle | At::Receive | At::Release | At::Work);
+        // Nobody resumes the SQ of a dead queue pair.
+        let rest = waits || actor.at == At::Done || (killed && actor.role == Role::Resumer);
         assert!(rest, "stuck: {s:?} {actors:?}");
     }
     assert!(s.list == 0 && { s.fifo }.begin(), "{s:?}");
@@ -727,16 +881,21 @@ fn end(plan: &Plan, killed: bool, s: &Shared, actors: &[Actor]) {
         assert_eq!(s.completed, s.posted, "lost: {s:?} {actors:?}");
         assert_eq!(token(s.word), Token::Stopped);
         assert_eq!((s.flushes, s.phase), (flush::IDLE, Phase::Error.word()));
-    } else if let Some(bad) = plan.bad {
-        // Up to the failure; the teardown does the rest.
-        assert_eq!((s.successes, s.completed), (bad, bad + 1), "{s:?}");
-    } else {
-        assert_eq!(
-            (s.completed, s.successes),
-            (s.posted, s.posted),
-            "lost: {s:?}"
-        );
-        assert_eq!(token(s.word), Token::Idle);
+        return;
+    }
+    match plan.bad {
+        Some(bad) if plan.drains.is_none() => {
+            // Up to the failure; the teardown does the rest.
+            assert_eq!((s.failures, s.completed), (1 << bad, bad + 1), "{s:?}");
+        }
+        _ => {
+            // From the failure on, up to the first one that comes when the SQ has been resumed.
+            let resumed = if s.drained { s.posted } else { s.fresh };
+            let failed = plan.bad.map_or(0, |bad| (1 << resumed) - (1 << bad));
+            assert_eq!((s.completed, s.failures), (s.posted, failed), "{s:?}");
+            assert_eq!(s.sent & s.failures, 0, "{s:?}");
+            assert_eq!(token(s.word), Token::Idle);
+        }
     }
 }
 
@@ -744,6 +903,7 @@ const PLAN: Plan = Plan {
     reads: [false; MAX],
     shared: [false; MAX],
     bad: None,
+    drains: None,
     ord: 1,
     limit: MAX as u8,
     turn: 3,
@@ -871,4 +1031,28 @@ fn begins_anew() {
     explore(Plan { reads, ..PLAN }, true, &[poster(true, 3), renewer]);
     let shared = [true, true, false, false];
     explore(Plan { shared, ..PLAN }, true, &[poster(true, 2), renewer]);
+}
+
+/// A control operation fails, and the SQ is resumed. Posters do not wait for either.
+#[test]
+fn drained_and_resumed() {
+    let resumer = Actor::new(Role::Resumer, 1);
+    for place in [Where::Spot, Where::Pipeline] {
+        for bad in 0..2 {
+            let plan = Plan {
+                bad: Some(bad),
+                drains: Some(place),
+                ..PLAN
+            };
+            explore(plan, true, &[poster(true, 3)]);
+            explore(plan, true, &[poster(true, 3), resumer]);
+            explore(plan, true, &[poster(true, 2), poster(false, 1), resumer]);
+            explore(plan, true, &[poster(true, 2), killer(), resumer]);
+            let short = Plan { turn: 1, ..plan };
+            explore(short, true, &[poster(false, 3), resumer]);
+            let reads = [false, false, true, true];
+            let reading = Plan { reads, ..plan };
+            explore(reading, true, &[poster(true, 4), resumer]);
+        }
+    }
 }
