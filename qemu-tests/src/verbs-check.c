@@ -890,6 +890,164 @@ static void test_early(void)
 	disconnect_pair(&p);
 }
 
+static struct ibv_send_wr bind_of(uint64_t id, struct ibv_mw *mw, struct ibv_mr *mr, size_t at, size_t len)
+{
+	return (struct ibv_send_wr){
+		.wr_id = id, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { .mw = mw, .rkey = ibv_inc_rkey(mw->rkey), .bind_info = {
+			.mr = mr, .addr = (uintptr_t)mr->addr + at, .length = len,
+			.mw_access_flags = IBV_ACCESS_REMOTE_READ,
+		} },
+	};
+}
+
+static struct ibv_send_wr inv_of(uint64_t id, uint32_t rkey)
+{
+	return (struct ibv_send_wr){
+		.wr_id = id, .opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = rkey,
+	};
+}
+
+/*
+ * Windows that are bound, told to the peer at once, read by it, and invalidated. With a control
+ * pipeline that takes long the peer comes before the window is there, and waits.
+ */
+static void test_windows(void)
+{
+	enum { WINDOWS = 8, PART = SIZE / WINDOWS, TOLD = 100 };
+	struct ibv_send_wr wr[WINDOWS + 1], *bad;
+	struct shape lender = usual;
+	struct ibv_mw *mw[WINDOWS];
+	time_t end = time(NULL) + seconds;
+	struct ibv_sge sge;
+	struct pair p;
+	int rounds = 0;
+
+	lender.access |= IBV_ACCESS_MW_BIND;
+	connect_pair(&p, &lender, &usual);
+	settle(&p);
+	sge = (struct ibv_sge){ .addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey };
+	for (int i = 0; i < WINDOWS; i++)
+		must(!(mw[i] = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2)));
+	do {
+		must(post_recv(&p.b, TOLD, 0, 64));
+		for (int i = 0; i < WINDOWS; i++) {
+			memset(p.a.buf + i * PART, rounds + i, PART);
+			wr[i] = bind_of(i, mw[i], p.a.mr, i * PART, PART);
+			wr[i].next = &wr[i + 1];
+			mw[i]->rkey = wr[i].bind_mw.rkey;
+		}
+		wr[WINDOWS] = (struct ibv_send_wr){
+			.wr_id = TOLD, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1,
+		};
+		must(ibv_post_send(p.a.id->qp, wr, &bad));
+		expect_wc(p.b.rcq, TOLD, IBV_WC_SUCCESS);
+		memset(p.b.buf, ~rounds, SIZE);
+		for (int i = 0; i < WINDOWS; i++) {
+			struct ibv_sge sink = { .addr = (uintptr_t)p.b.buf + i * PART, .length = PART, .lkey = p.b.mr->lkey };
+			struct ibv_send_wr rd = {
+				.wr_id = i, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sink, .num_sge = 1,
+				.wr.rdma = { .remote_addr = (uintptr_t)p.a.buf + i * PART, .rkey = mw[i]->rkey },
+			};
+
+			must(ibv_post_send(p.b.id->qp, &rd, &bad));
+		}
+		for (int i = 0; i < WINDOWS; i++)
+			expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
+		expect_wc(p.a.scq, TOLD, IBV_WC_SUCCESS);
+		for (int i = 0; i < WINDOWS; i++)
+			expect_wc(p.b.scq, i, IBV_WC_SUCCESS);
+		expect(!memcmp(p.b.buf, p.a.buf, SIZE));
+		for (int i = 0; i < WINDOWS; i++) {
+			wr[i] = inv_of(i, mw[i]->rkey);
+			wr[i].next = i + 1 < WINDOWS ? &wr[i + 1] : NULL;
+		}
+		must(ibv_post_send(p.a.id->qp, wr, &bad));
+		for (int i = 0; i < WINDOWS; i++)
+			expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
+	} while (++rounds < 10 || time(NULL) < end);
+	for (int i = 0; i < WINDOWS; i++)
+		must(ibv_dealloc_mw(mw[i]));
+	disconnect_pair(&p);
+	printf("exercised %d windows bound\n", rounds * WINDOWS);
+}
+
+/*
+ * With reg_failure 1, a bind or an invalidation that fails stops the send queue only: the rest of
+ * it is flushed, and what the peer sends and reads goes on. Then the queue pair works again.
+ */
+static void test_drained(void)
+{
+	static const enum ibv_wc_status status[] = { IBV_WC_MW_BIND_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR };
+
+	for (int round = 0; round < 3; round++) {
+		struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS };
+		struct shape lender = usual;
+		struct ibv_send_wr bad, good, *first;
+		struct ibv_mw *mw;
+		struct ibv_wc wc;
+		struct pair p;
+
+		lender.access |= IBV_ACCESS_MW_BIND;
+		connect_pair(&p, &lender, &usual);
+		settle(&p);
+		must(!(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2)));
+		good = bind_of(1, mw, p.a.mr, 0, SIZE);
+		must(ibv_post_send(p.a.id->qp, &good, &first));
+		expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+		mw->rkey = good.bind_mw.rkey;
+		must(post_recv(&p.a, 10, 0, 64));
+		must(post_recv(&p.b, 11, 0, 64));
+		must(post_recv(&p.b, 12, 0, 64));
+		switch (round) {
+		case 0: /* more than the region */
+			bad = bind_of(3, mw, p.a.mr, 0, SIZE + 1);
+			break;
+		case 1: /* another key */
+			bad = inv_of(3, mw->rkey ^ 1);
+			break;
+		case 2: /* no such key */
+			bad = inv_of(3, 1);
+			break;
+		}
+		must(post(&p.a, IBV_WR_SEND, 2, 8, IBV_SEND_SIGNALED, NULL));
+		must(ibv_post_send(p.a.id->qp, &bad, &first));
+		must(post(&p.a, IBV_WR_SEND, 4, 8, 0, NULL));
+		must(post(&p.a, IBV_WR_RDMA_READ, 5, 8, IBV_SEND_SIGNALED, p.b.mr));
+		expect_wc(p.a.scq, 2, IBV_WC_SUCCESS);
+		expect_wc(p.a.scq, 3, status[round]);
+		expect_wc(p.a.scq, 4, IBV_WC_WR_FLUSH_ERR);
+		expect_wc(p.a.scq, 5, IBV_WC_WR_FLUSH_ERR);
+		expect_wc(p.b.rcq, 11, IBV_WC_SUCCESS);
+		expect(state(&p.a) == IBV_QPS_SQE && state(&p.b) == IBV_QPS_RTS);
+		must(post(&p.a, IBV_WR_SEND, 6, 8, 0, NULL));
+		expect_wc(p.a.scq, 6, IBV_WC_WR_FLUSH_ERR);
+
+		must(post(&p.b, IBV_WR_SEND, 7, 8, IBV_SEND_SIGNALED, NULL));
+		expect_wc(p.b.scq, 7, IBV_WC_SUCCESS);
+		expect_wc(p.a.rcq, 10, IBV_WC_SUCCESS);
+		memset(p.a.buf, 0x3c, SIZE);
+		must(post(&p.b, IBV_WR_RDMA_READ, 8, SIZE, IBV_SEND_SIGNALED,
+			  &(struct ibv_mr){ .addr = p.a.buf, .rkey = mw->rkey }));
+		expect_wc(p.b.scq, 8, IBV_WC_SUCCESS);
+		expect(!memcmp(p.b.buf, p.a.buf, SIZE));
+		expect(state(&p.a) == IBV_QPS_SQE);
+		/* Nothing that was flushed has arrived. */
+		expect(!next_wc(p.b.rcq, &wc, 0));
+
+		must(ibv_modify_qp(p.a.id->qp, &rts, IBV_QP_STATE));
+		expect(state(&p.a) == IBV_QPS_RTS);
+		must(post(&p.a, IBV_WR_SEND, 9, 8, IBV_SEND_SIGNALED, NULL));
+		expect_wc(p.a.scq, 9, IBV_WC_SUCCESS);
+		expect_wc(p.b.rcq, 12, IBV_WC_SUCCESS);
+		good = inv_of(13, mw->rkey);
+		must(ibv_post_send(p.a.id->qp, &good, &first));
+		expect_wc(p.a.scq, 13, IBV_WC_SUCCESS);
+		must(ibv_dealloc_mw(mw));
+		disconnect_pair(&p);
+	}
+}
+
 struct test {
 	const char *name;
 	void (*run)(void);
@@ -904,7 +1062,12 @@ static const struct test tests[] = {
 
 /* The stock library fails these. */
 static const struct test tests_of_ours[] = {
-	{ "refused", test_refused }, { "early", test_early },
+	{ "refused", test_refused }, { "early", test_early }, { "windows", test_windows },
+};
+
+/* These need other settings of the device, and run only if they are named. */
+static const struct test tests_by_name[] = {
+	{ "drained", test_drained },
 };
 
 /* Runs the test of that name, or all. */
@@ -929,5 +1092,7 @@ int main(int argc, char **argv)
 	run(tests, sizeof(tests) / sizeof(*tests), name);
 	if (provider && !strcmp(provider, "ours"))
 		run(tests_of_ours, sizeof(tests_of_ours) / sizeof(*tests_of_ours), name);
+	if (name)
+		run(tests_by_name, sizeof(tests_by_name) / sizeof(*tests_by_name), name);
 	return 0;
 }
