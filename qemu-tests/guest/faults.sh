@@ -73,6 +73,40 @@ verdicts() {
 	done
 }
 
+# ends_under COUNTER CMD...: starts CMD, which would run for long, again and again. When that counter
+# of siw_n has grown, the program is killed, or its device or the module removed.
+ends_under() {
+	local counter=$1 how program before
+	shift
+	while another_turn 2; do
+		for how in program device module; do
+			fault_net
+			before=$(DEV=siw_n counter "$counter")
+			"$@" >/run/program.out 2>&1 &
+			program=$!
+			until_true 60 grown "$counter" "$before"
+			pause_upto 900
+			over $program && cat /run/program.out && return 1
+			echo "== $how"
+			case $how in
+			program) ;;
+			device) rdma link delete siw_n ;;
+			module)
+				rmmod siw
+				insert_driver
+				;;
+			esac
+			# It may have ended by itself.
+			kill -9 $program 2>/dev/null || true
+			wait $program || true
+			nothing_left
+			ends=$((ends + 1))
+		done
+	done
+}
+ends=0
+grown() { [ "$(DEV=siw_n counter "$1")" -gt "$2" ]; }
+
 over() { ! kill -0 "$1" 2>/dev/null; }
 
 # nothing_left: no device keeps an object of a dead program, and none of its pages stays pinned.
