@@ -28,6 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <linux/dma-heap.h>
+#include <linux/udmabuf.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -72,6 +74,7 @@ static struct object object[KINDS][SLOTS];
 
 static struct tally {
 	atomic_ulong processes, killed, children, commands, taken, ioctls, ioctls_taken, cm, cm_taken, made[KINDS], established, mapped, posted;
+	atomic_ulong dmabufs; /* registered */
 	atomic_uint port[PORTS]; /* ports with a listener, present or past */
 } *tally;
 
@@ -80,6 +83,7 @@ static __thread struct rng rng;
 static bool is_child;
 static char *arena;
 static uint64_t *bad_page; /* cannot be written */
+static int dmabufs[2]; /* or -1, if the kernel has none of that kind */
 
 static uint64_t rnd(uint64_t n)
 {
@@ -723,6 +727,56 @@ static void ioctl_destroy(void)
 		o->there = false;
 }
 
+#define DMABUF (16 * PAGE)
+
+/* A dmabuf of pages of a file, and one of pages of the kernel. */
+static void make_dmabufs(void)
+{
+	struct dma_heap_allocation_data alloc = { .len = DMABUF, .fd_flags = O_RDWR | O_CLOEXEC };
+	struct udmabuf_create create = { .flags = UDMABUF_FLAGS_CLOEXEC, .size = DMABUF };
+	int node, file;
+
+	dmabufs[0] = dmabufs[1] = -1;
+	node = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+	if (node >= 0) {
+		must((file = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC)) < 0);
+		must(ftruncate(file, DMABUF) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK));
+		create.memfd = file;
+		must((dmabufs[0] = ioctl(node, UDMABUF_CREATE, &create)) < 0);
+		close(file);
+		close(node);
+	}
+	node = open("/dev/dma_heap/system", O_RDWR | O_CLOEXEC);
+	if (node >= 0) {
+		must(ioctl(node, DMA_HEAP_IOCTL_ALLOC, &alloc));
+		dmabufs[1] = alloc.fd;
+		close(node);
+	}
+}
+
+static void ioctl_dmabuf(void)
+{
+	uint64_t offset = one_in(10) ? odd() : one_in(2) ? 0 : rnd(DMABUF), length = one_in(10) ? odd() : 1 + rnd(DMABUF - offset % DMABUF);
+	uint64_t iova = one_in(20) ? odd() : 0x7000000000 + offset % PAGE;
+	uint32_t lkey = 0, rkey = 0;
+	struct attrs a = { 0 };
+
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, 0, 0);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, some(PD)->handle, 0);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset, 8);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, length, 8);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova, 8);
+	/* Or some other file of this process. */
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_FD, one_in(10) ? rnd(20) : (uint32_t)dmabufs[rnd(2)], 4);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, one_in(4) ? next(&rng) & ANY_ACCESS : 7, 4);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, (uintptr_t)response(&lkey), 4);
+	add(&a, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, (uintptr_t)response(&rkey), 4);
+	if (issue(&a, UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR)) {
+		made(MR, (struct object){ .handle = a.attr[0].data, .num = lkey, .key = iova, .size = length });
+		tally->dmabufs++;
+	}
+}
+
 /* What a library asks that imports the device. */
 static void ioctl_query(void)
 {
@@ -1167,7 +1221,7 @@ static void files(void)
 static void (*const actions[])(void) = {
 	alloc_pd, reg_mr, reg_mr, reg_mr, alloc_mw, alloc_mw, rereg_mr, create_channel, read_channel, create_cq, create_cq, resize_cq, create_srq, create_qp,
 	create_qp, create_qp, create_qp, modify_qp, query, modify_srq, cq_commands, post_command, destroy, destroy, nonsense,
-	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_destroy, ioctl_query, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
+	ioctl_cq, ioctl_qp, ioctl_qp, ioctl_dmabuf, ioctl_destroy, ioctl_query, ioctl_nonsense, ioctl_nonsense, post_ring, post_ring, post_ring, poll_ring,
 	poll_ring, cm_create, cm_create, cm_step, cm_step, cm_step, cm_step, cm_step, cm_step, cm_event, cm_event, cm_event, cm_event, cm_nonsense,
 	files,
 };
@@ -1183,7 +1237,7 @@ static void child(void)
 	tally->children++;
 	rng = rng_of(next(&rng), 0);
 	for (int i = rnd(60); i > 0; i--)
-		(void (*[])(void)){ ioctl_cq, ioctl_qp, ioctl_destroy, ioctl_query, ioctl_nonsense, post_ring, poll_ring }[rnd(7)]();
+		(void (*[])(void)){ ioctl_cq, ioctl_qp, ioctl_dmabuf, ioctl_destroy, ioctl_query, ioctl_nonsense, post_ring, poll_ring }[rnd(8)]();
 	_exit(0);
 }
 
@@ -1224,6 +1278,7 @@ static void live(uint64_t which)
 	arena = fenced(ARENA);
 	bad_page = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(bad_page == MAP_FAILED);
+	make_dmabufs();
 	get_context();
 	for (int i = 0; i < THREADS; i++) {
 		start[i] = (struct start){ .which = which * 100 + i, .uverbs = uverbs, .cm = cm };
@@ -1287,6 +1342,8 @@ int main(int argc, char **argv)
 	printf("%lu PDs, %lu MRs, %lu MWs, %lu channels, %lu CQs, %lu QPs, %lu SRQs, %lu identifiers, %lu connections\n", tally->made[PD],
 	       tally->made[MR], tally->made[MW], tally->made[CHANNEL], tally->made[CQ], tally->made[QP], tally->made[SRQ], tally->made[ID],
 	       tally->established);
-	printf("%lu rings mapped, %lu requests posted\n", tally->mapped, tally->posted);
+	printf("%lu rings mapped, %lu requests posted, %lu dmabufs registered\n", tally->mapped, tally->posted, tally->dmabufs);
+	if (!access("/dev/udmabuf", R_OK) && !tally->dmabufs)
+		die("no dmabuf was registered");
 	return 0;
 }
