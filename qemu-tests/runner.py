@@ -16,6 +16,7 @@ import bisect
 import collections
 import ctypes
 import fcntl
+import json
 import os
 import re
 import selectors
@@ -136,7 +137,7 @@ class Case:
         self.sample = False
         self.debian12 = False
         self.provider = "stock"
-        self.cpus, self.memory = 1, 1536
+        self.cpus, self.memory, self.nics = 1, 1536, 1
         self.soak = False
         with open(path) as f:
             for line in f:
@@ -158,6 +159,9 @@ class Case:
                 elif key == "memory":
                     # The same, in MiB.
                     self.memory = int(value)
+                elif key == "nics":
+                    # Of each guest: eth0 and on. Each joins the guests by a network of its own.
+                    self.nics = int(value)
                 elif key == "soak":
                     # Only for make soak; the value says why.
                     self.soak = True
@@ -216,10 +220,10 @@ def pick_cases(wanted, everything, driver, kernel):
 
 
 class Network:
-    """A bridge with two taps in a network namespace of this process, which ends
+    """For each NIC of a guest a bridge with two taps, in a network namespace of this process, which ends
     with it. vnet_hdr gives the guests TSO and checksum offload."""
 
-    def __init__(self, sockets):
+    def __init__(self, sockets, nics):
         self.sockets = sockets
         self.taps = False
         clone_newnet = 0x40000000
@@ -228,11 +232,12 @@ class Network:
             self.fall_back(os.strerror(ctypes.get_errno()))
             return
         try:
-            run("ip", "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
-            for g in GUESTS:
-                run("ip", "tuntap", "add", f"tap-{g}", "mode", "tap", "vnet_hdr")
-                run("ip", "link", "set", f"tap-{g}", "master", "br0", "up")
-            run("ip", "link", "set", "br0", "up")
+            for nic in range(nics):
+                run("ip", "link", "add", f"br{nic}", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+                for g in GUESTS:
+                    run("ip", "tuntap", "add", self.tap(g, nic), "mode", "tap", "vnet_hdr")
+                    run("ip", "link", "set", self.tap(g, nic), "master", f"br{nic}", "up")
+                run("ip", "link", "set", f"br{nic}", "up")
             self.taps = True
         except (subprocess.CalledProcessError, OSError) as e:
             self.fall_back(str(e))
@@ -241,31 +246,38 @@ class Network:
         say(f"warning: no taps here ({why}): the guests get a socket network, without TSO "
             "and checksum offload; figures are not comparable")
 
-    def netdev(self, guest):
+    @staticmethod
+    def tap(guest, nic):
+        return f"tap-{guest}{nic or ''}"
+
+    def devices(self, guest, nic):
+        """QEMU's arguments for a NIC."""
         if self.taps:
-            return f"tap,id=net,ifname=tap-{guest},script=no,downscript=no,vnet_hdr=on"
-        server = "on" if guest == "a" else "off"
-        return f"stream,id=net,server={server},addr.type=unix,addr.path={self.sockets}/net"
+            netdev = f"tap,id=net{nic},ifname={self.tap(guest, nic)},script=no,downscript=no,vnet_hdr=on"
+        else:
+            server = "on" if guest == "a" else "off"
+            netdev = f"stream,id=net{nic},server={server},addr.type=unix,addr.path={self.sockets}/net{nic}"
+        return ["-netdev", netdev, "-device", f"virtio-net-pci,netdev=net{nic},mac=52:54:00:77:{nic:02}:0{guest}"]
 
 
 class Guests:
     def __init__(self, image, out, kind, network, sockets):
         self.image, self.out, self.kind, self.network, self.sockets = image, out, kind, network, sockets
-        self.procs, self.conns, self.buffers = {}, {}, {}
+        self.procs, self.conns, self.buffers, self.monitors = {}, {}, {}, {}
         self.boots = 0
-        self.cpus, self.memory = 1, 1536
+        self.cpus, self.memory, self.nics = 1, 1536, 1
         self.history = []  # the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
         atexit.register(self.kill)
 
     def kill(self):
-        for conn in self.conns.values():
+        for conn in (*self.conns.values(), *self.monitors.values()):
             conn.close()
         for proc in self.procs.values():
             proc.kill()
             proc.wait()
-        self.procs, self.conns, self.history = {}, {}, []
+        self.procs, self.conns, self.monitors, self.history = {}, {}, {}, []
 
     def boot(self):
         self.kill()
@@ -276,11 +288,10 @@ class Guests:
             if os.path.exists(ctl):
                 os.unlink(ctl)
             console = f"{self.out}/console-{g}{self.nth_boot()}"
-            mac = "52:54:00:77:00:0" + g
             # The agent brings up the other CPUs when the kernel no longer patches its code.
             append = (
                 "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable maxcpus=1 "
-                f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind}"
+                f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind} siw.nics={self.nics}"
             )
             cmd = [
                 # With five levels of page tables KASAN reports an interrupt at the instant when the kernel
@@ -295,19 +306,33 @@ class Guests:
                 "-drive", f"file={self.image}/modules.img,if=none,id=modules,format=raw,readonly=on",
                 "-device", "virtio-blk-pci,drive=root", "-device", "virtio-blk-pci,drive=modules",
                 "-device", "virtio-rng-pci",
-                "-netdev", self.network.netdev(g), "-device", f"virtio-net-pci,netdev=net,mac={mac}",
+                *(word for nic in range(self.nics) for word in self.network.devices(g, nic)),
                 "-virtfs", f"local,path={HERE},mount_tag=tests,security_model=none,readonly=on",
                 "-virtfs", f"local,path={self.out},mount_tag=out,security_model=none",
                 "-chardev", f"socket,id=ctl,path={ctl},server=on,wait=off",
                 "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=ctl,name=siw.ctl",
+                "-qmp", f"unix:{self.sockets}/qmp-{g},server=on,wait=off",
             ]
             with open(f"{self.out}/qemu-{g}", "a") as log:
                 self.procs[g] = subprocess.Popen(cmd, stdin=subprocess.DEVNULL, stdout=log,
                                                  stderr=log, preexec_fn=die_with_parent)
             self.conns[g] = self.connect(g, ctl)
             self.buffers[g] = b""
+            self.monitors[g] = self.connect(g, f"{self.sockets}/qmp-{g}")
+            self.command(g, "qmp_capabilities")
         self.answers("ready", BOOT_TIMEOUT)
         return time.monotonic() - start
+
+    def command(self, guest, name, /, **arguments):
+        """A command to QEMU's monitor. Nobody waits for the answer: the guest sees what happens."""
+        try:
+            self.monitors[guest].sendall(json.dumps({"execute": name, "arguments": arguments}).encode())
+        except OSError:
+            raise GuestDied(f"guest {guest} died")
+
+    def set_link(self, guest, nic, state):
+        """Pulls the cable of a guest's NIC, or puts it back."""
+        self.command(guest, "set_link", name=f"net{nic}", up=state == "up")
 
     def consoles(self):
         return [f"{self.out}/console-{g}{self.nth_boot()}" for g in GUESTS]
@@ -353,6 +378,8 @@ class Guests:
                     for words in self.lines(key.data):
                         if words[0] == "event":
                             self.send(" ".join(words), [g for g in GUESTS if g != key.data])
+                        elif words[0] == "link":
+                            self.set_link(key.data, *words[1:])
                         elif words[0] == word:
                             got[key.data] = int(words[1]) if len(words) > 1 else 0
                 if first_failure and any(got.values()):
@@ -451,7 +478,7 @@ class OneKernel(Guests):
             "con=null", "con0=fd:0,fd:1", "ssl=null", *(f"ssl{i}=fd:{fd},fd:{fd}" for i, fd in enumerate(fds)),
             "rootfstype=hostfs", f"rootflags={self.initial}", "rw", "init=/init",
             f"host.root={os.path.realpath(self.image + '/root')}", f"host.tests={HERE}", f"host.out={self.out}",
-            f"host.modules={self.kernel}/modules", f"host.kernel={self.kind}",
+            f"host.modules={self.kernel}/modules", f"host.kernel={self.kind}", f"host.nics={self.nics}",
         ]
         with open(self.consoles()[0], "w") as console:
             self.procs["uml"] = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=console, stderr=console,
@@ -689,11 +716,11 @@ class Run:
                 if not self.cases:
                     break
                 case = self.cases.pop()
-            machine = case.cpus, case.memory
-            if up and machine != (guests.cpus, guests.memory):
+            machine = case.cpus, case.memory, case.nics
+            if up and machine != (guests.cpus, guests.memory, guests.nics):
                 guests.power_off()
                 up = False
-            guests.cpus, guests.memory = machine
+            guests.cpus, guests.memory, guests.nics = machine
             if not up and not self.boot(guests):
                 return
             up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
@@ -792,7 +819,7 @@ def main():
             case.name += f".{names[case.name]}"
 
     # This order saves boots.
-    cases.sort(key=lambda case: (case.cpus, case.memory))
+    cases.sort(key=lambda case: (case.cpus, case.memory, case.nics))
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:
@@ -809,7 +836,7 @@ def main():
     prepare_out(out, cases, args.kernel)
     output(f"{HERE}/src/build", f"{out}/bin")
     if args.kernel in QEMU:
-        network = Network(sockets)
+        network = Network(sockets, max(case.nics for case in cases))
         kernels = [Guests(image, out, args.kernel, network, sockets)]
     else:
         network = None

@@ -3,13 +3,14 @@
 #
 # Shared by the agent and the cases, and sourced in the guests.
 
-# The two guests' addresses on eth0, and the other guest's.
-A4=10.77.0.1 B4=10.77.0.2
-A6=fd77::1 B6=fd77::2
+# The two guests' addresses on eth0, and the other guest's. Those with _1 are on eth1, if the case
+# asks for two NICs.
+A4=10.77.0.1 B4=10.77.0.2 A4_1=10.77.1.1 B4_1=10.77.1.2
+A6=fd77::1 B6=fd77::2 A6_1=fd77:1::1 B6_1=fd77:1::2
 if [ "${GUEST:-a}" = a ]; then
-	MY4=$A4 MY6=$A6 PEER4=$B4 PEER6=$B6
+	MY4=$A4 MY6=$A6 PEER4=$B4 PEER6=$B6 MY4_1=$A4_1 MY6_1=$A6_1 PEER4_1=$B4_1 PEER6_1=$B6_1
 else
-	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6
+	MY4=$B4 MY6=$B6 PEER4=$A4 PEER6=$A6 MY4_1=$B4_1 MY6_1=$B6_1 PEER4_1=$A4_1 PEER6_1=$A6_1
 fi
 read -r DRIVER PEER_DRIVER DRIVER_PARAMS </run/driver 2>/dev/null || true
 # In a shared kernel the devices need different names.
@@ -18,18 +19,16 @@ NUMBER=0
 DEV=siw$NUMBER
 [ "$DRIVER" != rxe ] || DEV=rxe$NUMBER
 export DRIVER PEER_DRIVER DEV A4 B4 A6 B6 MY4 MY6 PEER4 PEER6
+export A4_1 B4_1 A6_1 B6_1 MY4_1 MY6_1 PEER4_1 PEER6_1
 
 # network_up: puts the network into the state that every case starts with.
 network_up() {
-	local path
+	local path nic
 	for path in /run/netns/*; do [ ! -e "$path" ] || ip netns del "${path##*/}"; done
 	for path in /sys/class/net/*; do
-		case ${path##*/} in lo | eth0) ;; *) ip link del "${path##*/}" 2>/dev/null || true ;; esac
+		case ${path##*/} in lo | eth[01]) ;; *) ip link del "${path##*/}" 2>/dev/null || true ;; esac
 	done
-	echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-	tc qdisc del dev eth0 root 2>/dev/null || true
 	tc qdisc del dev lo root 2>/dev/null || true
-	tc qdisc del dev eth0 clsact 2>/dev/null || true
 	[ -e /run/tcp_wmem ] || cat /proc/sys/net/ipv4/tcp_wmem >/run/tcp_wmem
 	sndbuf auto
 	[ ! -e /run/offloads ] || {
@@ -38,12 +37,71 @@ network_up() {
 	}
 	ip -batch - <<-END
 		addr flush dev lo scope global
-		addr flush dev eth0 scope global
 		link set lo up
-		link set eth0 mtu 1500 up
-		addr replace $MY4/24 dev eth0
-		addr replace $MY6/64 dev eth0 nodad
 	END
+	nic_up eth0 $MY4 $MY6
+	[ "$NICS" = 1 ] || nic_up eth1 $MY4_1 $MY6_1
+	for nic in eth0 eth1; do [ ! -e /run/unplugged.$nic ] || plug $nic; done
+}
+
+# nic_up NIC IPV4 IPV6: puts a NIC into that state.
+nic_up() {
+	[ -e "/sys/class/net/$1" ] || insert_nic "$1"
+	echo 0 >"/proc/sys/net/ipv6/conf/$1/accept_dad"
+	tc qdisc del dev "$1" root 2>/dev/null || true
+	tc qdisc del dev "$1" clsact 2>/dev/null || true
+	ip -batch - <<-END
+		addr flush dev $1 scope global
+		link set $1 mtu 1500 up
+		addr replace $2/24 dev $1
+		addr replace $3/64 dev $1 nodad
+	END
+}
+
+# The verbs below are for cases with two NICs. In a shared kernel, wires in a namespace of their own
+# join the guests.
+#
+# unplug NIC, plug NIC: pulls the cable of a NIC that is up, or puts it back, and waits until the
+# NIC knows. The other guest's NIC does not see it.
+unplug() {
+	touch "/run/unplugged.$1"
+	cable "$1" down
+	until_true 20 carrier_is "$1" 0
+}
+
+plug() {
+	cable "$1" up
+	until_true 20 carrier_is "$1" 1
+	rm -f "/run/unplugged.$1"
+}
+
+cable() {
+	if [ -n "${SHARED:-}" ]; then
+		on_wires ip link set "$GUEST-$1" "$2"
+	else
+		echo "link ${1#eth} $2" >&3
+	fi
+}
+
+carrier_is() { [ "$(cat "/sys/class/net/$1/carrier")" = "$2" ]; }
+on_wires() { nsenter --net="$SHARED/netns/wires" "$@"; }
+
+# remove_nic NIC, insert_nic NIC: removes a network adapter without warning, or brings it back.
+remove_nic() {
+	if [ -n "${SHARED:-}" ]; then
+		ip link del "$1"
+	else
+		echo 1 >"/sys/class/net/$1/device/../remove"
+	fi
+}
+
+insert_nic() {
+	if [ -n "${SHARED:-}" ]; then
+		ip link add "$1" type veth peer name "$GUEST-$1" netns "$SHARED/netns/wires"
+		on_wires ip link set "$GUEST-$1" master "$1" up
+	else
+		echo 1 >/sys/bus/pci/rescan
+	fi
 }
 
 # without_offloads NAME...: switches them off on eth0, until the end of the case.
