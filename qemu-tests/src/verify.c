@@ -7,13 +7,15 @@
  *
  * EXTENDED=1 in the environment of one side or both makes it use extended verbs.
  *
- * "verify server|client ADDRESS endless SECONDS" goes on until the connections end, in
- * any way, or the client disconnects during traffic. Then all successfully completed
- * data must be right, and no memory may change any more. The exit status is 0 if so, 1
- * if something is wrong, and 3 if there was no connection to begin with.
+ * "verify server|client ADDRESS endless SECONDS [LANES]" goes on until the connections, three if
+ * nothing else is said, end in any way, or the client disconnects during traffic, after that time
+ * or at SIGTERM. Then all successfully completed data must be right, and no memory may change any
+ * more. The exit status is 0 if so, 1 if something is wrong, and 3 if there was no connection to
+ * begin with. Events of established connections are printed.
  */
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -893,11 +895,20 @@ static void endless_event(void)
 	for (int i = 0; i < n_lanes; i++) {
 		if (event->id != lanes[i].link.id)
 			continue;
+		printf("lane %d: %s\n", i, rdma_event_str(event->event));
 		lanes[i].over = true;
 		if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
 			lanes[i].link.gone = true;
 	}
 	must(rdma_ack_cm_event(event));
+}
+
+static volatile sig_atomic_t enough;
+
+static void no_more(int sig)
+{
+	(void)sig;
+	enough = true;
 }
 
 static void endless_run(double seconds)
@@ -908,7 +919,7 @@ static void endless_run(double seconds)
 	long rounds = 0;
 	double end;
 
-	n_lanes = 3;
+	signal(SIGTERM, no_more);
 	connect_lanes();
 	printf("up\n");
 	end = now() + seconds;
@@ -919,7 +930,7 @@ static void endless_run(double seconds)
 
 		if (poll(&fd, 1, 100) > 0)
 			endless_event();
-		if (!server && !disconnected && now() > end) {
+		if (!server && !disconnected && (enough || now() > end)) {
 			disconnected = true;
 			for (int i = 0; i < n_lanes; i++)
 				rdma_disconnect(lanes[i].link.id);
@@ -1421,10 +1432,13 @@ int main(int argc, char **argv)
 	channel = rdma_create_event_channel();
 	if (!channel)
 		die("no RDMA device");
-	endless = argc == 5 && !strcmp(argv[3], "endless");
+	endless = argc >= 5 && !strcmp(argv[3], "endless");
 	if (server)
 		start_listening();
 	if (endless) {
+		n_lanes = argc > 5 ? atoi(argv[5]) : 3;
+		if (n_lanes < 1 || n_lanes > LANES)
+			die("one to %d lanes", LANES);
 		endless_run(atof(argv[4]));
 		/* The objects end with the program, as with one that is killed. */
 		return 0;
