@@ -1275,17 +1275,32 @@ static void use_at_once(struct request *r)
 	r->ret = post(&server, &use_work);
 }
 
+/* The client tells the server of a region that is still being registered. */
+static int tell_early(struct request *reg, struct request *snd,
+		      struct request *recv)
+{
+	struct work gw, sw;
+
+	recv->hook = use_at_once;
+	reg_mr(&gw, reg, &client, 0);
+	transfer(&sw, snd, &client, IB_WR_SEND, 64, 0, 0);
+	gw.wr.next = &sw.wr;
+	must(post(&client, &gw));
+	must(succeeded(recv, &server, IB_WC_RECV));
+	must(recv->ret);
+	expect(!completion_done(&reg->done));
+	return 0;
+}
+
 static int peer_at_once(enum ib_wr_opcode op)
 {
 	struct request reg, snd, recv, back;
-	struct work gw, sw;
 
 	must(connect_both());
 	memset(client.buf, 0x11, SIZE);
 	memset(server.buf, 0x77, SIZE);
 	expect(map(&client) == PAGES);
 	must(post_recv(&server, &recv, 0, 64));
-	recv.hook = use_at_once;
 	must(post_recv(&client, &back, 0, 64));
 	transfer(&tell_work, &told, &server, IB_WR_SEND, 64, 0, 0);
 	if (op == IB_WR_SEND_WITH_INV) {
@@ -1300,13 +1315,7 @@ static int peer_at_once(enum ib_wr_opcode op)
 		if (op == IB_WR_RDMA_READ)
 			tell_work.wr.send_flags |= IB_SEND_FENCE;
 	}
-	reg_mr(&gw, &reg, &client, 0);
-	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
-	gw.wr.next = &sw.wr;
-	must(post(&client, &gw));
-	must(succeeded(&recv, &server, IB_WC_RECV));
-	must(recv.ret);
-	expect(!completion_done(&reg.done));
+	must(tell_early(&reg, &snd, &recv));
 	must(succeeded(&back, &client, IB_WC_RECV));
 	expect(recv.place < reg.place && reg.place < back.place);
 	must(succeeded(&reg, &client, IB_WC_REG_MR));
@@ -1345,7 +1354,6 @@ static int check_pipe_inv(void)
 static int check_pipe_recv(void)
 {
 	struct request reg, snd, recv, back;
-	struct work gw, sw;
 	struct ib_sge sge;
 	struct ib_recv_wr wr = {
 		.wr_cqe = &back.cqe, .sg_list = &sge, .num_sge = 1,
@@ -1361,15 +1369,8 @@ static int check_pipe_recv(void)
 	};
 	must(ib_post_recv(client.qp, &wr, NULL));
 	must(post_recv(&server, &recv, 128, 64));
-	recv.hook = use_at_once;
 	transfer(&use_work, &used, &server, IB_WR_SEND, 64, 0, 0);
-	reg_mr(&gw, &reg, &client, 0);
-	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
-	gw.wr.next = &sw.wr;
-	must(post(&client, &gw));
-	must(succeeded(&recv, &server, IB_WC_RECV));
-	must(recv.ret);
-	expect(!completion_done(&reg.done));
+	must(tell_early(&reg, &snd, &recv));
 	must(succeeded(&back, &client, IB_WC_RECV));
 	must(succeeded(&reg, &client, IB_WC_REG_MR));
 	must(succeeded(&snd, &client, IB_WC_SEND));
@@ -1383,22 +1384,15 @@ static int check_pipe_recv(void)
 static int check_pipe_close(void)
 {
 	struct request reg, snd, recv, back;
-	struct work gw, sw;
 
 	must(connect_both());
 	expect(map(&client) == PAGES);
 	must(post_recv(&server, &recv, 0, 64));
-	recv.hook = use_at_once;
 	must(post_recv(&client, &back, 0, 64));
 	transfer(&use_work, &used, &server, IB_WR_SEND, 64, 0, 0);
 	use_work.wr.opcode = IB_WR_SEND_WITH_INV;
 	use_work.wr.ex.invalidate_rkey = client.mr->rkey;
-	reg_mr(&gw, &reg, &client, 0);
-	transfer(&sw, &snd, &client, IB_WR_SEND, 64, 0, 0);
-	gw.wr.next = &sw.wr;
-	must(post(&client, &gw));
-	must(succeeded(&recv, &server, IB_WC_RECV));
-	must(recv.ret);
+	must(tell_early(&reg, &snd, &recv));
 	must(succeeded(&used, &server, IB_WC_SEND));
 	must(rdma_disconnect(server.id));
 	must(succeeded(&back, &client, IB_WC_RECV));
