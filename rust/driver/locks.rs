@@ -18,7 +18,7 @@
 //! - The gate of memory on demand comes after that of its region, and after the mutex of the memory
 //!   (`kapi_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
 //! - The mutex of the programs that have memory on demand (`kapi::rdma::Programs`) is a leaf. It is
-//!   taken wherever such memory may be given back.
+//!   taken in process context, when such memory is registered or given back.
 //!
 //! # What has no lock
 //!

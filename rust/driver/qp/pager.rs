@@ -96,8 +96,8 @@ impl Pager {
         }
         // The queue is there as long as the memory, which the item may have given back.
         if let Some(queue) = memory.queue() {
-            // An item that runs just now runs once more, and finds this. The queue returns a
-            // reference that it does not take.
+            // An item that runs just now runs once more, and finds this, or runs at the same time
+            // in the queue of another program. The queue returns a reference that it does not take.
             let _ = queue.enqueue(self.clone());
         }
         Ok(())

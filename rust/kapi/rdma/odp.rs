@@ -200,7 +200,7 @@ impl OdpUmem {
         })
     }
 
-    /// Where its pages are to be brought: no other program waits for what is queued there.
+    /// The queue of the program, for items that bring its pages.
     pub(crate) fn queue(&self) -> Option<&WorkQueue> {
         self.0.as_ref()?.member.queue()
     }

@@ -67,7 +67,7 @@ impl PageLayout {
         let at = self.first.checked_add(offset)?;
         let within = at & self.mask;
         Some(Place {
-            // A page has less than 2^64 bytes.
+            // A page has fewer than 2^64 bytes.
             page: usize::try_from(at.wrapping_shr(self.shift)).ok()?,
             within: usize::try_from(within).ok()?,
             room: usize::try_from(self.size().wrapping_sub(within)).ok()?,

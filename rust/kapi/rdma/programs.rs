@@ -2,7 +2,7 @@
 
 //! The programs that have memory on demand.
 //!
-//! A program may decide itself when a page of its comes (userfaultfd, FUSE). A work item that
+//! A program may decide itself when one of its pages comes (userfaultfd, FUSE). A work item that
 //! brings the page waits for that, and work queues limit how many items run at a time. So each
 //! program has a queue of its own, as long as it has memory on demand.
 //!
@@ -45,7 +45,7 @@ use crate::kapi::{
 /// kernel thread, for which the program does not pay.
 const AT_ONCE: u8 = 8;
 
-/// The programs that have memory on demand, each with the number of its memories.
+/// The programs that have memory on demand, each with the number of its [`Member`]s.
 type Present = RBTree<ProcessId, (Arc<Program>, usize)>;
 
 /// All of them.

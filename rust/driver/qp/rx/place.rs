@@ -195,6 +195,7 @@ impl RxCtx {
                 memory.write_from_skb(offset, len, skb, pos)
             });
             match touch {
+                // The touch of the last message has ended with it.
                 Ok(None) => return Ok(true),
                 // The resolved memory below can be used again.
                 Err(AccessError::Pending) => {}
