@@ -175,13 +175,11 @@ impl RxCtx {
     /// Takes note of an error that only says that memory is not there yet.
     #[cold]
     fn stall(&mut self, error: Error) -> Result<()> {
-        match error.is_pending() {
-            true => {
-                self.stalled = true;
-                Ok(())
-            }
-            false => Err(error),
+        if !error.is_pending() {
+            return Err(error);
         }
+        self.stalled = true;
+        Ok(())
     }
 
     /// Takes the rest of the current FPDU, or the next one, from offset `from` on, as far as it has
