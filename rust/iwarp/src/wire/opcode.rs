@@ -54,7 +54,7 @@ pub enum Opcode {
 const SEND_SE_IMM: u8 = ddp::RESERVED | ddp::EXPERIMENTAL;
 
 impl Opcode {
-    /// From the bits on the wire, as in [`Control::opcode`].
+    /// From the bits on the wire, as in [`ddp::Control::opcode`].
     pub const fn from_wire(bits: u8) -> Self {
         match bits {
             0 => Self::Write,
@@ -75,7 +75,7 @@ impl Opcode {
         }
     }
 
-    /// The bits on the wire, as in [`Control::opcode`].
+    /// The bits on the wire, as in [`ddp::Control::opcode`].
     pub const fn to_wire(self) -> u8 {
         match self {
             Self::Write => 0,
