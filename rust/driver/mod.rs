@@ -34,7 +34,7 @@ use crate::kapi::{
         NetdevNotifier, //
     },
     random::SipHash,
-    rdma::{self, DriverRegistration, LinkRegistration},
+    rdma::{self, DriverRegistration, LinkRegistration, ReleaseQueue},
     slot,
     wq::{
         Kind,
@@ -180,6 +180,7 @@ pub(crate) struct Provider {
     _devices: DriverRegistration<Siw>,
     _shared: slot::Installed,
     _quiesce: Quiesce,
+    _releases: ReleaseQueue,
     _net: Net,
 }
 
@@ -191,7 +192,8 @@ impl Provider {
         let shared = Shared::new(module, params, net.user())?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
-        let devices = DriverRegistration::new(c"siw")?;
+        let releases = ReleaseQueue::new(c"siw")?;
+        let devices = DriverRegistration::new(c"siw", &releases)?;
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
         let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
         Ok(Self {
@@ -200,6 +202,7 @@ impl Provider {
             _devices: devices,
             _shared: installed,
             _quiesce: quiesce,
+            _releases: releases,
             _net: net,
         })
     }

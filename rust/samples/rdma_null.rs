@@ -19,6 +19,7 @@ use kapi::{
         Driver,
         DriverRegistration,
         PortAttr,
+        ReleaseQueue,
         Udata, //
     }, //
 };
@@ -128,6 +129,7 @@ impl pd::Operations<Null> for Pd {
 struct Module {
     /// Unregisters the device when the module goes.
     _devices: DriverRegistration<Null>,
+    _releases: ReleaseQueue,
 }
 
 impl kernel::Module for Module {
@@ -137,8 +139,12 @@ impl kernel::Module for Module {
             node_desc: c"Null RDMA device",
             num_comp_vectors: 1,
         };
-        let devices = DriverRegistration::new(c"rdma_null")?;
+        let releases = ReleaseQueue::new(c"rdma_null")?;
+        let devices = DriverRegistration::new(c"rdma_null", &releases)?;
         Device::<Null>::new(module, &cfg, Atomic::new(0))?.register(c"rdma_null%d")?;
-        Ok(Self { _devices: devices })
+        Ok(Self {
+            _devices: devices,
+            _releases: releases,
+        })
     }
 }

@@ -73,7 +73,7 @@ pub(crate) use self::{
     table::{ObjTable, RcuArc, RcuTable},
     ucontext::Customer,
     udata::Udata,
-    umem::Umem,
+    umem::{ReleaseQueue, Umem},
     wc::{Wc, WcOpcode, WcOut, WcStatus, WcWith},
     wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };

@@ -30,8 +30,7 @@ use crate::kapi::bindings::{
     ib_device, //
 };
 
-/// A registered provider. It has what all devices of the provider need, and stands for them: the
-/// drop unregisters all devices, and then lets go of what they needed.
+/// A registered provider. It stands for its devices: the drop unregisters them all.
 ///
 /// A module has one at most. It makes this before its first device, and drops it when nothing can
 /// make a device any more. The drop may sleep.
@@ -45,20 +44,21 @@ use crate::kapi::bindings::{
 /// ```ignore
 /// struct Module {
 ///     _devices: DriverRegistration<MyDriver>,
+///     _releases: ReleaseQueue,
 /// }
 ///
 /// impl kernel::Module for Module {
 ///     fn init(module: &'static ThisModule) -> Result<Self> {
 ///         // Made first, so that an error unregisters the devices that there are.
-///         let devices = DriverRegistration::new(c"my_driver")?;
+///         let releases = ReleaseQueue::new(c"my_driver")?;
+///         let devices = DriverRegistration::new(c"my_driver", &releases)?;
 ///         add_devices(module)?;
-///         Ok(Self { _devices: devices })
+///         Ok(Self { _devices: devices, _releases: releases })
 ///     }
 /// }
 /// ```
 pub(crate) struct DriverRegistration<D: Driver> {
     client: KBox<Opaque<ib_client>>,
-    _release: ReleaseQueue,
     _p: PhantomData<fn() -> D>,
 }
 
@@ -72,9 +72,10 @@ impl<D: Driver> DriverRegistration<D> {
     /// Registers the provider as a client of that name. From then on the core calls
     /// [`Driver::coming`] and [`Driver::going`]. May sleep.
     ///
-    /// Fails with `EBUSY` if the module has one, or with `ENOMEM`.
-    pub(crate) fn new(name: &'static CStr) -> Result<Self> {
-        let release = ReleaseQueue::new(name)?;
+    /// The devices' memory needs the queue of releases, which must stay as long as there is any.
+    ///
+    /// Fails with `ENOMEM`.
+    pub(crate) fn new(name: &'static CStr, _releases: &ReleaseQueue) -> Result<Self> {
         let client = ib_client {
             name: name.as_char_ptr(),
             add: Some(add::<D>),
@@ -87,7 +88,6 @@ impl<D: Driver> DriverRegistration<D> {
         // INVARIANT: Just registered.
         Ok(Self {
             client,
-            _release: release,
             _p: PhantomData,
         })
     }

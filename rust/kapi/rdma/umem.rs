@@ -51,18 +51,19 @@ use crate::kapi::{
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
 
-/// Runs deferred releases. There is one in the module. The drop waits for them.
+/// Runs deferred releases. There is one in the module, which keeps it until nobody uses memory that
+/// the devices had. The drop waits for the releases.
 ///
 /// # Invariants
 ///
 /// `QUEUE` is the queue that `new` made.
-pub(super) struct ReleaseQueue(());
+pub(crate) struct ReleaseQueue(());
 
 impl ReleaseQueue {
     /// Makes the queue, and names it `name`. May sleep.
     ///
     /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
-    pub(super) fn new(name: &CStr) -> Result<Self> {
+    pub(crate) fn new(name: &CStr) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND;
         // SAFETY: The name is valid during the call, which copies it.
         let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags, 0) };
