@@ -6,6 +6,9 @@
 //! brings the page waits for that, and work queues limit how many items run at a time. So each
 //! program has a queue of its own, as long as it has memory on demand.
 //!
+//! A user may have many programs, and those that have ended may leave items that wait. So only the
+//! first programs of a user have their own queues. The others share one.
+//!
 //! The last memory may be given back by an item of the queue, which cannot wait for itself. So
 //! another queue gives up those of programs.
 
@@ -21,8 +24,10 @@ use kernel::{
     sync::{
         Arc,
         CondVar,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
+    task::Kuid,
     workqueue::{
         new_work,
         Work,
@@ -41,12 +46,23 @@ use crate::kapi::{
     }, //
 };
 
-/// The most accesses of a program's memory whose pages are being brought at a time. Each takes a
-/// kernel thread, for which the program does not pay.
+/// The most accesses whose pages a queue brings at a time. Each takes a kernel thread, for which
+/// the program does not pay.
 const AT_ONCE: u8 = 8;
 
-/// The programs that have memory on demand, each with the number of its [`Member`]s.
-type Present = RBTree<ProcessId, (Arc<Program>, usize)>;
+/// The most programs of a user that have a queue of their own.
+const OWN_QUEUES: usize = 31;
+
+/// The programs that have memory on demand.
+type Present = RBTree<ProcessId, Entry>;
+
+struct Entry {
+    program: Arc<Program>,
+    /// The number of its [`Member`]s.
+    memories: usize,
+    /// The program shares its queue with others of its user.
+    shares: bool,
+}
 
 /// All of them.
 #[pin_data]
@@ -67,7 +83,9 @@ struct Program {
     #[pin]
     work: Work<Self>,
     process: Process,
-    queue: WorkQueue,
+    user: Kuid,
+    /// Set when the program is entered.
+    queue: SetOnce<Arc<WorkQueue>>,
 }
 
 impl_has_work! {
@@ -77,14 +95,15 @@ impl_has_work! {
 impl WorkItem for Program {
     type Pointer = Arc<Self>;
 
-    /// Drops the last reference, and with it the queue: it waits for the items.
+    /// Drops the last reference. If no other program has the queue, it goes, too: it waits for the
+    /// items.
     fn run(_: Arc<Self>) {}
 }
 
 impl Programs {
     /// No programs. Their queues will have that name. May sleep.
     pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
-        let last = WorkQueue::new(name, Kind::Waiting)?;
+        let last = WorkQueue::new(name, Kind::Few(AT_ONCE))?;
         Arc::pin_init(
             pin_init!(Self {
                 present <- new_mutex!(RBTree::new(), "Programs::present"),
@@ -103,21 +122,38 @@ impl Programs {
         if let Some(member) = self.enter(&mut self.present.lock(), id) {
             return Ok(member);
         }
+        let user = Kuid::current_euid();
         let queue = WorkQueue::new(self.name, Kind::Few(AT_ONCE))?;
+        // Dropped only after the lock, if the program gets another one.
+        let queue = Arc::new(queue, GFP_KERNEL_ACCOUNT)?;
         let program = Arc::pin_init(
             pin_init!(Program {
                 work <- new_work!("Program::work"),
                 process,
-                queue,
+                user,
+                queue: SetOnce::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // Dropped only after the lock, if another thread of the process has been faster.
-        let mut node = Some(RBTreeNode::new(id, (program, 0), GFP_KERNEL_ACCOUNT)?);
+        let entry = Entry {
+            program,
+            memories: 0,
+            shares: false,
+        };
+        // As above, if another thread of the process has been faster.
+        let mut node = Some(RBTreeNode::new(id, entry, GFP_KERNEL_ACCOUNT)?);
         let mut present = self.present.lock();
         if present.get(&id).is_none() {
+            let (shares, shared) = place(&present, user);
             if let Some(node) = node.take() {
                 present.insert(node);
+            }
+            if let Some(entry) = present.get_mut(&id) {
+                entry.shares = shares;
+                entry
+                    .program
+                    .queue
+                    .populate(shared.unwrap_or_else(|| queue.clone()));
             }
         }
         self.enter(&mut present, id).ok_or(ENOMEM)
@@ -125,11 +161,11 @@ impl Programs {
 
     /// Enters memory of a process that has some.
     fn enter(self: &Arc<Self>, present: &mut Present, id: ProcessId) -> Option<Member> {
-        let (program, memories) = present.get_mut(&id)?;
-        *memories = memories.saturating_add(1);
+        let entry = present.get_mut(&id)?;
+        entry.memories = entry.memories.saturating_add(1);
         Some(Member {
             programs: self.clone(),
-            program: Some(program.clone()),
+            program: Some(entry.program.clone()),
         })
     }
 
@@ -144,6 +180,21 @@ impl Programs {
     }
 }
 
+/// Whether a further program of `user` shares a queue, and which, if there is one to share.
+fn place(present: &Present, user: Kuid) -> (bool, Option<Arc<WorkQueue>>) {
+    let (mut own, mut shared) = (0, None);
+    for entry in present.values().filter(|entry| entry.program.user == user) {
+        match entry.shares {
+            true => shared = entry.program.queue.as_ref(),
+            false => own += 1,
+        }
+    }
+    match own < OWN_QUEUES {
+        true => (false, None),
+        false => (true, shared.cloned()),
+    }
+}
+
 /// The membership of memory in its program. Its drop may sleep.
 pub(super) struct Member {
     programs: Arc<Programs>,
@@ -154,7 +205,7 @@ pub(super) struct Member {
 impl Member {
     /// The queue of the program.
     pub(super) fn queue(&self) -> Option<&WorkQueue> {
-        Some(&self.program.as_ref()?.queue)
+        self.program.as_ref()?.queue.as_ref().map(|queue| &**queue)
     }
 }
 
@@ -167,11 +218,11 @@ impl Drop for Member {
             return;
         };
         let id = program.process.id();
-        let Some((_, memories)) = present.get_mut(&id) else {
+        let Some(entry) = present.get_mut(&id) else {
             return;
         };
-        *memories = memories.saturating_sub(1);
-        if *memories != 0 {
+        entry.memories = entry.memories.saturating_sub(1);
+        if entry.memories != 0 {
             return;
         }
         drop(present.remove(&id));
