@@ -61,7 +61,7 @@ soak: modules sanitize-module race-module smp-module bench-module ## run the cas
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
 .PHONY: lint
-lint: fmt-check clippy house-lint checkpatch shell-check ## run these checks of the sources
+lint: fmt-check clippy doc house-lint checkpatch shell-check ## run these checks of the sources
 
 .PHONY: clippy
 clippy: ## run the kernel's lints, and those of the provider library, with warnings as errors

@@ -112,7 +112,7 @@ pub(crate) struct SendWr {
 }
 
 impl SendWr {
-    /// An empty one, for [`Sq::take`].
+    /// An empty one, for [`Sq::take`](super::sq::Sq::take).
     pub(crate) fn empty() -> Self {
         Self {
             sqe: abi::Sqe::default(),

@@ -211,8 +211,8 @@ impl OdpUmem {
         Some(place.within % size_of::<u64>() == 0)
     }
 
-    /// Enters the gate: pages that [`Self::locate`] finds stay until the guard is dropped. For one
-    /// piece of work of bounded size; not from a hard interrupt.
+    /// Enters the gate: pages that [`Inside::locate`] finds stay until the guard is dropped. For
+    /// one piece of work of bounded size; not from a hard interrupt.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         let inner = self.0.as_ref()?;
         // SAFETY: The gate is initialised, and stays.
