@@ -180,7 +180,7 @@ pub(crate) struct Provider {
     _devices: DriverRegistration<Siw>,
     _shared: slot::Installed,
     _quiesce: Quiesce,
-    _releases: ReleaseQueue,
+    _releases: Arc<ReleaseQueue>,
     _net: Net,
 }
 
@@ -190,10 +190,10 @@ impl Provider {
         crc32c::choose()?;
         let net = Net::new(c"siw_release")?;
         let shared = Shared::new(module, params, net.user())?;
+        let releases = Arc::new(ReleaseQueue::new(c"siw")?, GFP_KERNEL)?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
-        let releases = ReleaseQueue::new(c"siw")?;
-        let devices = DriverRegistration::new(c"siw", &releases)?;
+        let devices = DriverRegistration::new(c"siw", releases.clone())?;
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
         let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
         Ok(Self {

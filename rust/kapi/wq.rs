@@ -34,8 +34,9 @@ use kernel::{
 pub(crate) enum Kind {
     /// On any CPU, many at a time.
     Unbound,
-    /// The same, at most so many at a time on each NUMA node. They may wait for programs, or for
-    /// memory to be freed.
+    /// The same, for items that may wait for programs or for memory to be freed.
+    Waiting,
+    /// As `Waiting`, at most so many at a time on each NUMA node.
     Few(u8),
     /// On the CPU that they were queued for.
     PerCpu,
@@ -60,7 +61,7 @@ impl WorkQueue {
         might_sleep();
         let flags = match kind {
             Kind::Unbound => bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
-            Kind::Few(_) => bindings::wq_flags_WQ_UNBOUND,
+            Kind::Waiting | Kind::Few(_) => bindings::wq_flags_WQ_UNBOUND,
             Kind::PerCpu => bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_MEM_RECLAIM,
         };
         let most = match kind {

@@ -25,9 +25,12 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     }, //
 };
 
@@ -129,7 +132,6 @@ impl pd::Operations<Null> for Pd {
 struct Module {
     /// Unregisters the device when the module goes.
     _devices: DriverRegistration<Null>,
-    _releases: ReleaseQueue,
 }
 
 impl kernel::Module for Module {
@@ -139,12 +141,9 @@ impl kernel::Module for Module {
             node_desc: c"Null RDMA device",
             num_comp_vectors: 1,
         };
-        let releases = ReleaseQueue::new(c"rdma_null")?;
-        let devices = DriverRegistration::new(c"rdma_null", &releases)?;
+        let releases = Arc::new(ReleaseQueue::new(c"rdma_null")?, GFP_KERNEL)?;
+        let devices = DriverRegistration::new(c"rdma_null", releases)?;
         Device::<Null>::new(module, &cfg, Atomic::new(0))?.register(c"rdma_null%d")?;
-        Ok(Self {
-            _devices: devices,
-            _releases: releases,
-        })
+        Ok(Self { _devices: devices })
     }
 }

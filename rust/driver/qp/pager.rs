@@ -14,7 +14,10 @@ use crate::{
         QpObj,
         QpRef, //
     },
-    kapi::sync::SpinLockIrq, //
+    kapi::{
+        rdma::OdpUmem,
+        sync::SpinLockIrq, //
+    }, //
 };
 use iwarp::error::AccessError;
 use kernel::{
@@ -29,7 +32,8 @@ use kernel::{
     }, //
 };
 
-/// The work item of one direction.
+/// The work item of one direction. It is in one queue at a time, and brings only the pages of that
+/// program: so what it waits for in a queue keeps the program there.
 #[pin_data]
 pub(in crate::driver::qp) struct Pager {
     #[pin]
@@ -45,6 +49,9 @@ struct State {
     failed: Option<Missing>,
     /// The queue pair that waits. Its end takes it out.
     qp: Option<QpRef>,
+    /// Memory of the program in whose queue the item is, or runs. It then goes on by itself to the
+    /// queue of what is wanted.
+    place: Option<Arc<OdpUmem>>,
 }
 
 impl_has_work! {
@@ -57,6 +64,7 @@ impl Pager {
             wanted: None,
             failed: None,
             qp: None,
+            place: None,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -75,16 +83,20 @@ impl Pager {
         missing: Missing,
     ) -> Result<(), AccessError> {
         let memory = missing.memory();
-        let (failed, replaced) = {
+        let (failed, replaced, starts) = {
             let mut state = self.state.lock();
             let failed = state.failed.take();
             match &failed {
-                Some(failed) if failed.is(&missing) => (true, Some(missing)),
+                Some(failed) if failed.is(&missing) => (true, Some(missing), false),
                 _ => {
                     if state.qp.is_none() {
                         state.qp = Some(QpRef::from(qp));
                     }
-                    (false, state.wanted.replace(missing))
+                    let starts = state.place.is_none();
+                    if starts {
+                        state.place = Some(memory.clone());
+                    }
+                    (false, state.wanted.replace(missing), starts)
                 }
             }
         };
@@ -94,13 +106,18 @@ impl Pager {
             qp.stats.inc(Counter::PageFaultErrors);
             return Err(AccessError::Bounds);
         }
-        // The queue is there as long as the memory, which the item may have given back.
-        if let Some(queue) = memory.queue() {
-            // An item that runs just now runs once more, and finds this, or runs at the same time
-            // in the queue of another program. The queue returns a reference that it does not take.
-            let _ = queue.enqueue(self.clone());
+        if starts {
+            self.enqueue(&memory);
         }
         Ok(())
+    }
+
+    /// Queues the item, which is in no queue, at its place: with the program of `memory`.
+    fn enqueue(self: &Arc<Self>, memory: &OdpUmem) {
+        // The queue is there as long as the memory.
+        if let Some(queue) = memory.queue() {
+            let _ = queue.enqueue(self.clone());
+        }
     }
 
     /// Forgets the queue pair, which ends, and what it waits for. Nobody asks any more.
@@ -112,28 +129,48 @@ impl Pager {
     }
 }
 
+/// Whether the pages of both are brought in the same queue.
+fn share_queue(a: &OdpUmem, b: &OdpUmem) -> bool {
+    match (a.queue(), b.queue()) {
+        (Some(a), Some(b)) => core::ptr::eq(a, b),
+        _ => false,
+    }
+}
+
 impl WorkItem for Pager {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let wanted = this.state.lock().wanted.take();
-        let Some(missing) = wanted else { return };
-        let brought = missing.bring();
+        let wanted = {
+            let mut state = this.state.lock();
+            let State { wanted, place, .. } = &mut *state;
+            wanted.take_if(|missing| {
+                let place = place.as_ref();
+                place.is_some_and(|place| share_queue(place, &missing.memory()))
+            })
+        };
+        let brought = wanted.map(|missing| (missing.bring(), missing));
         let mut state = this.state.lock();
-        let awaited = state.qp.is_some();
+        let next = state.wanted.as_ref().map(Missing::memory);
+        let place = core::mem::replace(&mut state.place, next.clone());
         // If more is wanted, the next run wakes the queue pair.
-        let qp = match state.wanted {
+        let qp = match next {
             None => state.qp.take(),
             Some(_) => None,
         };
-        let old = match brought {
-            Err(_) if awaited && state.wanted.is_none() => state.failed.replace(missing),
-            _ => Some(missing),
+        let (pages, old) = match brought {
+            // Told to the access when that is tried again.
+            Some((Err(_), missing)) if qp.is_some() => (0, state.failed.replace(missing)),
+            Some((pages, missing)) => (pages.unwrap_or(0), Some(missing)),
+            None => (0, None),
         };
         drop(state);
-        drop(old);
+        drop((old, place));
+        if let Some(memory) = next {
+            this.enqueue(&memory);
+        }
         if let Some(qp) = qp {
-            qp.stats.add(Counter::PageFaults, brought.unwrap_or(0));
+            qp.stats.add(Counter::PageFaults, pages);
             qp.unstall();
         }
     }

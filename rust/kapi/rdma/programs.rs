@@ -46,8 +46,8 @@ use crate::kapi::{
     }, //
 };
 
-/// The most accesses whose pages a queue brings at a time. Each takes a kernel thread, for which
-/// the program does not pay.
+/// The most accesses whose pages a queue brings at a time, on each NUMA node. Each takes a kernel
+/// thread, for which the program does not pay.
 const AT_ONCE: u8 = 8;
 
 /// The most programs of a user that have a queue of their own.
@@ -103,7 +103,7 @@ impl WorkItem for Program {
 impl Programs {
     /// No programs. Their queues will have that name. May sleep.
     pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
-        let last = WorkQueue::new(name, Kind::Few(AT_ONCE))?;
+        let last = WorkQueue::new(name, Kind::Waiting)?;
         Arc::pin_init(
             pin_init!(Self {
                 present <- new_mutex!(RBTree::new(), "Programs::present"),

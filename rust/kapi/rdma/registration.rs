@@ -14,6 +14,7 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
 
@@ -44,14 +45,14 @@ use crate::kapi::bindings::{
 /// ```ignore
 /// struct Module {
 ///     _devices: DriverRegistration<MyDriver>,
-///     _releases: ReleaseQueue,
+///     _releases: Arc<ReleaseQueue>,
 /// }
 ///
 /// impl kernel::Module for Module {
 ///     fn init(module: &'static ThisModule) -> Result<Self> {
 ///         // Made first, so that an error unregisters the devices that there are.
-///         let releases = ReleaseQueue::new(c"my_driver")?;
-///         let devices = DriverRegistration::new(c"my_driver", &releases)?;
+///         let releases = Arc::new(ReleaseQueue::new(c"my_driver")?, GFP_KERNEL)?;
+///         let devices = DriverRegistration::new(c"my_driver", releases.clone())?;
 ///         add_devices(module)?;
 ///         Ok(Self { _devices: devices, _releases: releases })
 ///     }
@@ -59,6 +60,7 @@ use crate::kapi::bindings::{
 /// ```
 pub(crate) struct DriverRegistration<D: Driver> {
     client: KBox<Opaque<ib_client>>,
+    _releases: Arc<ReleaseQueue>,
     _p: PhantomData<fn() -> D>,
 }
 
@@ -72,10 +74,11 @@ impl<D: Driver> DriverRegistration<D> {
     /// Registers the provider as a client of that name. From then on the core calls
     /// [`Driver::coming`] and [`Driver::going`]. May sleep.
     ///
-    /// The devices' memory needs the queue of releases, which must stay as long as there is any.
+    /// The devices' memory needs the queue of releases. A module that may use memory after its
+    /// devices are gone keeps a reference until then.
     ///
     /// Fails with `ENOMEM`.
-    pub(crate) fn new(name: &'static CStr, _releases: &ReleaseQueue) -> Result<Self> {
+    pub(crate) fn new(name: &'static CStr, releases: Arc<ReleaseQueue>) -> Result<Self> {
         let client = ib_client {
             name: name.as_char_ptr(),
             add: Some(add::<D>),
@@ -88,6 +91,7 @@ impl<D: Driver> DriverRegistration<D> {
         // INVARIANT: Just registered.
         Ok(Self {
             client,
+            _releases: releases,
             _p: PhantomData,
         })
     }
