@@ -3,9 +3,9 @@
 //! Memory on demand: has the pages brought for which a queue pair waits.
 //!
 //! Each direction of a queue pair waits for one access at a time, and has a work item for it. That
-//! runs in a queue of the program whose memory it is, because the program may decide itself when a
-//! page comes. So a program may delay its own pages, but not those of others. A queue pair that
-//! ends waits for none of it.
+//! runs in the queue of the program whose memory it is, because the program may decide itself when
+//! a page comes. So a program may delay the pages of those that share its queue, but not those of
+//! other users. A queue pair that ends waits for none of it.
 
 use crate::{
     driver::{

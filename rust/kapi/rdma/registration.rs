@@ -45,16 +45,15 @@ use crate::kapi::bindings::{
 /// ```ignore
 /// struct Module {
 ///     _devices: DriverRegistration<MyDriver>,
-///     _releases: Arc<ReleaseQueue>,
 /// }
 ///
 /// impl kernel::Module for Module {
 ///     fn init(module: &'static ThisModule) -> Result<Self> {
-///         // Made first, so that an error unregisters the devices that there are.
 ///         let releases = Arc::new(ReleaseQueue::new(c"my_driver")?, GFP_KERNEL)?;
-///         let devices = DriverRegistration::new(c"my_driver", releases.clone())?;
+///         // Made first, so that an error unregisters the devices that there are.
+///         let devices = DriverRegistration::new(c"my_driver", releases)?;
 ///         add_devices(module)?;
-///         Ok(Self { _devices: devices, _releases: releases })
+///         Ok(Self { _devices: devices })
 ///     }
 /// }
 /// ```
