@@ -51,6 +51,7 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
         large_fpdus: params.large_fpdus,
         // A flag in reserved bits, as the one before.
         send_imm: params.large_fpdus,
+        resume: false,
         ird,
         ord,
         max_ird: MAX_DEPTH,

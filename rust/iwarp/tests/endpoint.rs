@@ -89,6 +89,7 @@ fn negotiated(rtr: bool) -> (Request, Established) {
         crc: true,
         large_fpdus: false,
         send_imm: false,
+        resume: false,
         ird: 4,
         ord: 4,
         max_ird: 8,

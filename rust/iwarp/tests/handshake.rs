@@ -34,6 +34,7 @@ const CONFIG: Config = Config {
     crc: true,
     large_fpdus: false,
     send_imm: false,
+    resume: false,
     ird: 16,
     ord: 8,
     max_ird: 128,
@@ -335,11 +336,12 @@ fn frame(kind: FrameKind, revision: u8, data: Option<Enhanced>, private: &[u8]) 
         enhanced: false,
         large: false,
         send_imm: false,
+        resume: false,
         revision,
         pd_len: 0,
     };
     let mut out = [0; MAX_FRAME];
-    let len = emit_frame(&frame, data, private, &mut out).unwrap();
+    let len = emit_frame(&frame, data, [private, &[]], &mut out).unwrap();
     out[..len].to_vec()
 }
 

@@ -304,6 +304,7 @@ fn handshakes() {
             crc: rng.below(2) == 0,
             large_fpdus: rng.below(2) == 0,
             send_imm: rng.below(2) == 0,
+            resume: rng.below(2) == 0,
             ird: rng.next() as u16,
             ord: rng.next() as u16,
             max_ird: rng.next() as u16,

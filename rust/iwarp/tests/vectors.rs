@@ -565,6 +565,7 @@ fn start_up_frames() {
         enhanced: false,
         large: false,
         send_imm: false,
+        resume: false,
         revision: 2,
         pd_len: 0,
     };
@@ -575,7 +576,7 @@ fn start_up_frames() {
         ord: 0x10,
     };
     let mut out = [0; 532];
-    let len = emit_frame(&frame, Some(enhanced), b"hi", &mut out).unwrap();
+    let len = emit_frame(&frame, Some(enhanced), [b"hi", &[]], &mut out).unwrap();
     let expected = hex("4d504120494420526571204672616d65 50 02 0006 8021 c010 6869");
     assert_eq!(out[..len], expected);
     let parsed = Frame::parse(&out).unwrap();
@@ -595,20 +596,21 @@ fn start_up_frames() {
         reject: true,
         ..frame
     };
-    let len = emit_frame(&reply, None, &[], &mut out).unwrap();
+    let len = emit_frame(&reply, None, [&[]; 2], &mut out).unwrap();
     assert_eq!(
         out[..len],
         hex("4d504120494420526570204672616d65 e0 02 0000")
     );
 
-    // Reserved bits: no error when received, and zero when sent, but for two in each kind of frame.
+    // Reserved bits: no error when received, and zero when sent, but for three in requests and two
+    // in replies.
     // In a reply these do not count beside those of the request, as if all of them had been kept.
     for bits in 0..16 {
         for (kind, large, send_imm, sent) in [
             (FrameKind::Request, bits & 8 != 0, bits & 2 != 0, [8, 2]),
             (FrameKind::Reply, bits & 0xc == 4, bits & 3 == 1, [4, 1]),
         ] {
-            emit_frame(&Frame { kind, ..reply }, None, &[], &mut out).unwrap();
+            emit_frame(&Frame { kind, ..reply }, None, [&[]; 2], &mut out).unwrap();
             out[16] |= bits;
             let odd = Frame::parse(&out).unwrap();
             assert_eq!(
@@ -616,10 +618,16 @@ fn start_up_frames() {
                 (large, send_imm),
                 "{kind:?} {bits:#x}"
             );
-            assert_eq!(emit_frame(&odd, None, &[], &mut out), Ok(20));
+            assert_eq!(emit_frame(&odd, None, [&[]; 2], &mut out), Ok(20));
             let large = if large { sent[0] } else { 0 };
             let send_imm = if send_imm { sent[1] } else { 0 };
-            assert_eq!(out[16], 0xe0 | large | send_imm);
+            let resume = if kind == FrameKind::Request {
+                bits & 1
+            } else {
+                0
+            };
+            assert_eq!(odd.resume, resume != 0, "{kind:?} {bits:#x}");
+            assert_eq!(out[16], 0xe0 | large | send_imm | resume);
         }
     }
 
@@ -632,15 +640,15 @@ fn start_up_frames() {
     assert_eq!(Frame::parse(&out), Err(MpaError::PrivateDataLength));
     assert_eq!(Frame::parse(&out[..19]), Err(MpaError::Key));
     assert_eq!(
-        emit_frame(&reply, None, &[0; 513], &mut [0; 600]),
+        emit_frame(&reply, None, [&[0; 513], &[]], &mut [0; 600]),
         Err(Error::Buffer)
     );
     assert_eq!(
-        emit_frame(&reply, Some(enhanced), &[0; 509], &mut [0; 600]),
+        emit_frame(&reply, Some(enhanced), [&[0; 509], &[]], &mut [0; 600]),
         Err(Error::Buffer)
     );
     assert_eq!(
-        emit_frame(&reply, None, &[0; 5], &mut [0; 24]),
+        emit_frame(&reply, None, [&[0; 5], &[]], &mut [0; 24]),
         Err(Error::Buffer)
     );
 }

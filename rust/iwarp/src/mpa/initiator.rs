@@ -20,12 +20,15 @@ use crate::{
         MpaError,
         Result, //
     },
-    wire::mpa::{
-        emit_frame,
-        Enhanced,
-        Frame,
-        FrameKind,
-        IRD_ORD_MANUAL, //
+    wire::{
+        mpa::{
+            emit_frame,
+            Enhanced,
+            Frame,
+            FrameKind,
+            IRD_ORD_MANUAL, //
+        },
+        session::Offer, //
     }, //
 };
 
@@ -37,6 +40,8 @@ pub struct Initiator {
     negotiated: Option<Negotiated>,
     peer: PeerDepth,
     reply_enhanced: bool,
+    /// The reply is not a rejection.
+    accepted: bool,
 }
 
 impl Initiator {
@@ -53,6 +58,7 @@ impl Initiator {
             negotiated: None,
             peer: PeerDepth::default(),
             reply_enhanced: false,
+            accepted: false,
         }
     }
 
@@ -76,6 +82,7 @@ impl Initiator {
             enhanced: self.enhanced(),
             large: self.config.large_fpdus,
             send_imm: self.config.send_imm,
+            resume: self.config.resume,
             revision: self.config.revision.to_wire(),
             pd_len: 0,
         };
@@ -85,7 +92,7 @@ impl Initiator {
             ird: self.config.ird,
             ord: self.config.ord,
         });
-        emit_frame(&frame, enhanced, private, out)
+        emit_frame(&frame, enhanced, [private, &[]], out)
     }
 
     /// Bytes of the reply still missing, as far as known; 0 when it is whole.
@@ -125,6 +132,7 @@ impl Initiator {
         if frame.reject {
             return Ok(Reply::Rejected(self.peer));
         }
+        self.accepted = true;
         let net = Negotiated {
             crc: self.config.crc || frame.crc,
             tx_markers: frame.markers,
@@ -140,6 +148,7 @@ impl Initiator {
             peer: self.peer,
             rtr: Rtr::None,
             hold_tx: false,
+            session: self.offer().map(|(_, offer)| offer),
         };
         if !self.enhanced() {
             if frame.enhanced && frame.revision >= 2 {
@@ -187,9 +196,21 @@ impl Initiator {
         }
     }
 
-    /// Private data of the peer's ULP; whole once [`Self::feed`] has given a reply.
+    /// Private data of the peer's ULP, without the offer of a session; whole once [`Self::feed`]
+    /// has given a reply.
     pub fn private_data(&self) -> &[u8] {
-        self.rx.ulp_private(self.reply_enhanced)
+        match self.offer() {
+            Some((private, _)) => private,
+            None => self.rx.ulp_private(self.reply_enhanced),
+        }
+    }
+
+    /// What is in front of the offer of a session, and the offer.
+    fn offer(&self) -> Option<(&[u8], Offer)> {
+        if !self.config.resume || !self.accepted {
+            return None;
+        }
+        Offer::split(self.rx.ulp_private(self.reply_enhanced))
     }
 
     /// How FPDUs are made, once an accepting reply is in; also when the negotiation then failed.

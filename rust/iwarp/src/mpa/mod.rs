@@ -23,7 +23,8 @@ use crate::{
         rdmap::{
             ReadRequest,
             With, //
-        }, //
+        },
+        session::Offer, //
     }, //
 };
 
@@ -69,6 +70,9 @@ pub struct Config {
     pub large_fpdus: bool,
     /// Offer Sends with Immediate Data, and take up the offer of others.
     pub send_imm: bool,
+    /// Initiator: understand the offer of a session (see [`crate::session`]). Responder: one may be
+    /// made with [`Responder::offer`].
+    pub resume: bool,
     /// Inbound Read depth wanted, as initiator.
     pub ird: u16,
     /// Outbound Read depth wanted, as initiator.
@@ -137,6 +141,8 @@ pub struct Established {
     /// Send no FPDU before one has been received and found good: the responder's duty (RFC 5044
     /// 7.1.2).
     pub hold_tx: bool,
+    /// The session the responder has offered: the connection can be resumed.
+    pub session: Option<Offer>,
 }
 
 /// The peer's answer to our request.

@@ -21,12 +21,15 @@ use crate::{
         MpaError,
         Result, //
     },
-    wire::mpa::{
-        emit_frame,
-        Enhanced,
-        Frame,
-        FrameKind,
-        IRD_ORD_MANUAL, //
+    wire::{
+        mpa::{
+            emit_frame,
+            Enhanced,
+            Frame,
+            FrameKind,
+            IRD_ORD_MANUAL, //
+        },
+        session::Offer, //
     }, //
 };
 
@@ -36,6 +39,7 @@ pub struct Responder {
     config: Config,
     rx: Collector,
     request: Option<(Frame, Option<Enhanced>)>,
+    offer: Option<Offer>,
 }
 
 impl Responder {
@@ -56,6 +60,7 @@ impl Responder {
             },
             rx: Collector::new(),
             request: None,
+            offer: None,
         }
     }
 
@@ -113,6 +118,19 @@ impl Responder {
         max_private(self.enhanced())
     }
 
+    /// Whether [`Self::accept`] with so many bytes of private data can offer a session: the peer
+    /// understands it, this side wants it, and there is room.
+    pub fn may_offer(&self, private: usize) -> bool {
+        let asked = self.request.is_some_and(|(frame, _)| frame.resume);
+        let room = self.max_private().saturating_sub(Offer::LEN);
+        self.config.resume && asked && private <= room
+    }
+
+    /// What [`Self::accept`] offers if it may.
+    pub fn offer(&mut self, offer: Offer) {
+        self.offer = Some(offer);
+    }
+
     fn reply(&self, request: &Frame, reject: bool) -> Frame {
         Frame {
             kind: FrameKind::Reply,
@@ -124,6 +142,7 @@ impl Responder {
             enhanced: false,
             large: self.config.large_fpdus && request.large,
             send_imm: self.config.send_imm && request.send_imm,
+            resume: false,
             revision: request.revision,
             pd_len: 0,
         }
@@ -158,9 +177,12 @@ impl Responder {
             peer: PeerDepth::default(),
             rtr: Rtr::None,
             hold_tx: true,
+            session: self.offer.filter(|_| self.may_offer(private.len())),
         };
         let reply = data.map(|data| self.agree(&data, &mut established));
-        let len = emit_frame(&self.reply(&frame, false), reply, private, out)?;
+        let offer = established.session.map(|offer| offer.emit());
+        let offer = offer.as_ref().map_or(&[][..], |offer| offer);
+        let len = emit_frame(&self.reply(&frame, false), reply, [private, offer], out)?;
         Ok((len, established))
     }
 
@@ -218,6 +240,6 @@ impl Responder {
             ird: data.ord.min(self.config.max_ird),
             ord: data.ird.min(self.config.max_ord),
         });
-        emit_frame(&self.reply(&frame, true), reply, private, out)
+        emit_frame(&self.reply(&frame, true), reply, [private, &[]], out)
     }
 }

@@ -11,4 +11,5 @@ pub mod ddp;
 pub mod mpa;
 mod opcode;
 pub mod rdmap;
+pub mod session;
 pub mod terminate;

@@ -54,6 +54,12 @@ const FLAG_LARGE_YES: u8 = 0x04;
 /// Flags of the same kind about Sends with Immediate Data.
 const FLAG_SEND_IMM: u8 = 0x02;
 const FLAG_SEND_IMM_YES: u8 = 0x01;
+/// Flag of a request: its sender can resume a connection on another TCP connection, and understands
+/// an [`Offer`](super::session::Offer) in the reply. The offer itself is the answer, so no flag of
+/// a reply is needed. All four reserved bits have a meaning, but the last one has none in a
+/// request. A peer that copies it into its reply does not agree to Sends with Immediate Data: if
+/// those are asked for, their flag is copied, too, and if not, the reply does not count.
+const FLAG_RESUME: u8 = 0x01;
 
 /// Which of the two start-up frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +89,8 @@ pub struct Frame {
     pub large: bool,
     /// The sender of the frame takes Sends with Immediate Data. The flag is as the one before.
     pub send_imm: bool,
+    /// Request: the sender can resume a connection. False in a reply.
+    pub resume: bool,
     /// Revision of MPA.
     pub revision: u8,
     /// Bytes of private data that follow, enhanced data included.
@@ -128,6 +136,7 @@ impl Frame {
             enhanced: flags & FLAG_ENHANCED != 0,
             large: offered(FLAG_LARGE, FLAG_LARGE_YES),
             send_imm: offered(FLAG_SEND_IMM, FLAG_SEND_IMM_YES),
+            resume: kind == FrameKind::Request && flags & FLAG_RESUME != 0,
             revision,
             pd_len,
         })
@@ -136,9 +145,9 @@ impl Frame {
     /// Writes the fixed part and returns its length. Other reserved bits go out as zero.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
-        let (key, large, send_imm) = match self.kind {
-            FrameKind::Request => (&KEY_REQ, FLAG_LARGE, FLAG_SEND_IMM),
-            FrameKind::Reply => (&KEY_REP, FLAG_LARGE_YES, FLAG_SEND_IMM_YES),
+        let (key, large, send_imm, resume) = match self.kind {
+            FrameKind::Request => (&KEY_REQ, FLAG_LARGE, FLAG_SEND_IMM, FLAG_RESUME),
+            FrameKind::Reply => (&KEY_REP, FLAG_LARGE_YES, FLAG_SEND_IMM_YES, 0),
         };
         let mut w = Writer::new(out);
         w.put(key)?;
@@ -147,7 +156,8 @@ impl Frame {
             | flag(self.reject, FLAG_REJECT)
             | flag(self.enhanced, FLAG_ENHANCED)
             | flag(self.large, large)
-            | flag(self.send_imm, send_imm))?;
+            | flag(self.send_imm, send_imm)
+            | flag(self.resume, resume))?;
         w.u8(self.revision)?;
         w.u16(self.pd_len)?;
         Ok(w.written())
@@ -319,15 +329,19 @@ pub fn mulpdu(emss: u32, markers: bool) -> u16 {
         .clamp(MIN_MULPDU, MAX_ULPDU)
 }
 
-/// The frame `kind` with the enhanced data and private data appended; returns its length.
+/// The frame `kind` with the enhanced data and private data, which is in two parts, appended;
+/// returns its length.
 pub fn emit_frame(
     frame: &Frame,
     enhanced: Option<Enhanced>,
-    private: &[u8],
+    [private, more]: [&[u8]; 2],
     out: &mut [u8],
 ) -> Result<usize> {
     let extra = if enhanced.is_some() { ENHANCED_LEN } else { 0 };
-    let pd_len = private.len().saturating_add(extra);
+    let pd_len = private
+        .len()
+        .saturating_add(more.len())
+        .saturating_add(extra);
     if pd_len > MAX_PRIVATE_DATA {
         return Err(Error::Buffer);
     }
@@ -342,5 +356,6 @@ pub fn emit_frame(
         w.put(&e.to_bytes())?;
     }
     w.put(private)?;
+    w.put(more)?;
     fixed.checked_add(w.written()).ok_or(Error::Buffer)
 }

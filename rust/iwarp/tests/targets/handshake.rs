@@ -65,6 +65,7 @@ fn config(input: &mut Input<'_>) -> Config {
         crc: flags & 1 != 0,
         large_fpdus: flags & 2 != 0,
         send_imm: flags & 4 != 0,
+        resume: flags & 8 != 0,
         ird: depth(input),
         ord: depth(input),
         max_ird: depth(input),

@@ -286,7 +286,12 @@ fn frame(bytes: &[u8]) {
     let mut out = [0; 600];
     assert_eq!(frame.emit(&mut out), Ok(20));
     assert_eq!(out[..16], bytes[..16]);
-    assert_eq!(out[16], flags & 0xf0 | large | send_imm);
+    let resume = match kind {
+        FrameKind::Request => flags & 1,
+        FrameKind::Reply => 0,
+    };
+    assert_eq!(frame.resume, resume != 0);
+    assert_eq!(out[16], flags & 0xf0 | large | send_imm | resume);
     assert_eq!(out[17..20], bytes[17..20]);
     assert_eq!(frame.emit(&mut out[..19]), Err(Error::Buffer));
 
@@ -299,7 +304,7 @@ fn frame(bytes: &[u8]) {
         ord: 4,
     });
     let extra = if data.is_some() { 4 } else { 0 };
-    let written = emit_frame(&frame, data, private, &mut out);
+    let written = emit_frame(&frame, data, [private, &[]], &mut out);
     if private.len() + extra > 512 {
         assert_eq!(written, Err(Error::Buffer));
         return;
@@ -308,7 +313,7 @@ fn frame(bytes: &[u8]) {
     assert_eq!(written, Ok(n));
     assert_eq!(be(&out, 18, 2) as usize, n - 20);
     assert_eq!(&out[20 + extra..n], private);
-    let short = emit_frame(&frame, data, private, &mut out[..n - 1]);
+    let short = emit_frame(&frame, data, [private, &[]], &mut out[..n - 1]);
     assert_eq!(short, Err(Error::Buffer));
 }
 

@@ -84,6 +84,7 @@ const CONFIG: Config = Config {
     crc: true,
     large_fpdus: false,
     send_imm: false,
+    resume: false,
     ird: 4,
     ord: 4,
     max_ird: 8,
