@@ -32,6 +32,7 @@ pub mod mem;
 pub mod mpa;
 pub mod qp;
 pub mod rx;
+pub mod session;
 pub mod tx;
 pub mod verdict;
 pub mod wire;
