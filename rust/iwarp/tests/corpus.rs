@@ -35,4 +35,4 @@ macro_rules! replay {
     )*};
 }
 
-replay!(access handshake queue_pair receive stream terminate wire);
+replay!(access handshake queue_pair receive session stream terminate wire);

@@ -16,6 +16,7 @@ pub mod access;
 pub mod handshake;
 pub mod queue_pair;
 pub mod receive;
+pub mod session;
 pub mod stream;
 pub mod terminate;
 pub mod wire;
