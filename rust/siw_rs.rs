@@ -63,6 +63,14 @@ module! {
             default: 0,
             description: "for tests: registrations, invalidations and binds by work request take so many microseconds more, in a worker",
         },
+        keepalive: u32 {
+            default: 10,
+            description: "seconds after which an idle peer is probed; 0: never",
+        },
+        dead_after: u32 {
+            default: 20000,
+            description: "milliseconds without an acknowledgement after which a peer is given up; 0: as TCP does by itself",
+        },
     },
 }
 
@@ -83,6 +91,8 @@ impl kernel::Module for Module {
             reg_failure: param(module_parameters::reg_failure.value()),
             ctrl_inline_pages: param(module_parameters::ctrl_inline_pages.value()),
             ctrl_delay_us: param(module_parameters::ctrl_delay_us.value()),
+            keepalive: param(module_parameters::keepalive.value()),
+            dead_after: param(module_parameters::dead_after.value()),
         })?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

@@ -2,7 +2,8 @@
 /*
  * Checks of connection management that rdmacm-utils lack: private data of every
  * length in both directions, reject with private data, peers that refuse, stay silent
- * or send garbage, and ports in use. Run as "cm-check server|client TEST ADDRESS".
+ * or send garbage, ports in use, and how connections end.
+ * Run as "cm-check server|client TEST ADDRESS".
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -411,6 +412,66 @@ static void port_client(const char *host)
 	rdma_freeaddrinfo(addr);
 }
 
+/* Accepts connections, which stay until the program is killed. */
+static void lasting_server(const char *host)
+{
+	struct rdma_conn_param p = param(2, 0);
+
+	listener(host);
+	for (;;) {
+		struct rdma_cm_event *event;
+
+		must(rdma_get_cm_event(channel, &event));
+		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			create_qp(event->id);
+			must(rdma_accept(event->id, &p));
+		}
+		must(rdma_ack_cm_event(event));
+	}
+}
+
+/* Writes without payload, as many as are executed: they need no memory of the peer. */
+static void write_on(struct rdma_cm_id *id)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	static int room = 4;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(id->send_cq, 1, &wc) > 0)
+		room++;
+	for (; room && !ibv_post_send(id->qp, &wr, &bad); room--)
+		;
+}
+
+/* Prints how the connection ends. If BUSY, data is under way all the time. */
+static void lasting_client(const char *host, bool busy)
+{
+	struct rdma_cm_id *id = client(host);
+	struct rdma_conn_param p = param(1, 0);
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	must(rdma_connect(id, &p));
+	swallow(RDMA_CM_EVENT_ESTABLISHED);
+	printf("up\n");
+	while (poll(&fd, 1, busy ? 10 : -1) <= 0)
+		write_on(id);
+	event = expect(RDMA_CM_EVENT_DISCONNECTED);
+	printf("disconnected: %d\n", event->status);
+	must(rdma_ack_cm_event(event));
+	release(id);
+}
+
+static void idle_client(const char *host)
+{
+	lasting_client(host, false);
+}
+
+static void busy_client(const char *host)
+{
+	lasting_client(host, true);
+}
+
 static void nothing(const char *host)
 {
 	(void)host;
@@ -428,6 +489,8 @@ static const struct {
 	{ "death", death_server, death_client },
 	{ "twice", twice_server, twice_client },
 	{ "port", port_server, port_client },
+	{ "idle", lasting_server, idle_client },
+	{ "busy", lasting_server, busy_client },
 };
 
 int main(int argc, char **argv)

@@ -36,6 +36,18 @@ pub(crate) struct Params {
     pub(crate) drains: bool,
     /// How control operations are executed.
     pub(crate) control: Control,
+    /// How long a silent peer counts as alive.
+    pub(crate) silence: Silence,
+}
+
+/// How long a silent peer counts as alive.
+#[derive(Clone, Copy)]
+pub(crate) struct Silence {
+    /// Seconds after which an idle peer is probed; 0: never.
+    pub(crate) keepalive: u16,
+    /// Milliseconds without an acknowledgement after which the peer is given up; 0: as many as TCP
+    /// takes by itself.
+    pub(crate) dead_after: u32,
 }
 
 /// How the control operations of an SQ are executed: registrations, invalidations and binds.
@@ -60,6 +72,8 @@ pub(crate) struct Numbers {
     pub(crate) reg_failure: u32,
     pub(crate) ctrl_inline_pages: u32,
     pub(crate) ctrl_delay_us: u32,
+    pub(crate) keepalive: u32,
+    pub(crate) dead_after: u32,
 }
 
 impl Params {
@@ -78,6 +92,10 @@ impl Params {
             control: Control {
                 inline_pages: given.ctrl_inline_pages,
                 delay: delay(given.ctrl_delay_us)?,
+            },
+            silence: Silence {
+                keepalive: keepalive(given.keepalive)?,
+                dead_after: dead_after(given.dead_after)?,
             },
         })
     }
@@ -102,6 +120,28 @@ const DELAY_MAX: u32 = 1_000_000;
 fn delay(micros: u32) -> Result<u32> {
     match micros {
         0..=DELAY_MAX => Ok(micros),
+        _ => Err(EINVAL),
+    }
+}
+
+/// TCP has the same limit (`MAX_TCP_KEEPIDLE`).
+const KEEPALIVE_MAX: u16 = 32_767;
+
+fn keepalive(secs: u32) -> Result<u16> {
+    match u16::try_from(secs) {
+        Ok(secs @ ..=KEEPALIVE_MAX) => Ok(secs),
+        _ => Err(EINVAL),
+    }
+}
+
+/// TCP needs some time to send again what was lost.
+const DEAD_AFTER_MIN: u32 = 1_000;
+/// A day.
+const DEAD_AFTER_MAX: u32 = 86_400_000;
+
+fn dead_after(millis: u32) -> Result<u32> {
+    match millis {
+        0 | DEAD_AFTER_MIN..=DEAD_AFTER_MAX => Ok(millis),
         _ => Err(EINVAL),
     }
 }
@@ -226,6 +266,22 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         get: |dev| dev.params.lock().control.delay,
         set: |dev, value| {
             dev.params.lock().control.delay = delay(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"keepalive",
+        get: |dev| dev.params.lock().silence.keepalive.into(),
+        set: |dev, value| {
+            dev.params.lock().silence.keepalive = keepalive(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"dead_after",
+        get: |dev| dev.params.lock().silence.dead_after,
+        set: |dev, value| {
+            dev.params.lock().silence.dead_after = dead_after(value)?;
             Ok(())
         },
     },

@@ -4,6 +4,7 @@
 
 use super::{
     super::{
+        params::Silence,
         qp::{
             state::Phase,
             stream::StreamParams, //
@@ -43,11 +44,8 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Keepalive of an idle connection: the first probe after 10 s, then one every 2 s. After 5 probes,
-/// at 20 s, the peer counts as dead.
-const KEEPALIVE: (u16, u16, u8) = (10, 2, 5);
-/// The same time-out while data is in flight, when TCP sends no probes.
-const USER_TIMEOUT_MS: u32 = 20_000;
+/// Further probes of an idle peer follow each other in this part of the time before the first.
+const PROBES: u16 = 5;
 
 /// The queue pair `qpn`, if the caller may connect it.
 ///
@@ -104,9 +102,7 @@ impl Endpoint {
             // The QP of a pair enters RTS when its program says so.
             qp.step(Event::Established)?;
         }
-        let (idle, interval, count) = KEEPALIVE;
-        self.sock.set_keepalive(idle, interval, count)?;
-        self.sock.set_user_timeout(USER_TIMEOUT_MS)?;
+        self.bound_silence()?;
         inner.depth = (to_event(est.ird), to_event(est.ord));
         qp.set_depths(est.ird, est.ord);
         let params = StreamParams {
@@ -128,6 +124,23 @@ impl Endpoint {
             qp.end_hold();
         }
         Ok(())
+    }
+
+    /// Bounds how long the peer may be silent.
+    ///
+    /// TCP probes only an idle peer. The user timeout bounds both that and the acknowledgement of
+    /// data. Without one TCP counts probes and retransmissions (`tcp_keepalive_probes`,
+    /// `tcp_retries2`).
+    fn bound_silence(&self) -> Result {
+        let Silence {
+            keepalive,
+            dead_after,
+        } = self.dev.params.lock().silence;
+        if keepalive != 0 {
+            self.sock
+                .set_keepalive(keepalive, (keepalive / PROBES).max(1))?;
+        }
+        self.sock.set_user_timeout(dead_after)
     }
 
     /// Lets the QP transmit.

@@ -406,7 +406,7 @@ impl Socket {
         unsafe { bindings::tcp_abort(self.0.sk(), cause.to_errno().wrapping_neg()) };
     }
 
-    /// Bounds how long data may stay unacknowledged.
+    /// Bounds how long data and probes may stay unacknowledged; 0: as TCP does by itself.
     pub(crate) fn set_user_timeout(&self, ms: u32) -> Result {
         let ms = ffi::c_int::try_from(ms)?;
         // SAFETY: Valid by the type invariants.
@@ -418,17 +418,14 @@ impl Socket {
         self.0.set_tos(tos)
     }
 
-    /// Probes an idle connection after `idle_s` seconds, `count` times every `interval_s` seconds.
-    pub(crate) fn set_keepalive(&self, idle_s: u16, interval_s: u16, count: u8) -> Result {
+    /// Probes an idle connection after `idle_s` seconds, and then every `interval_s` seconds.
+    pub(crate) fn set_keepalive(&self, idle_s: u16, interval_s: u16) -> Result {
         let sk = self.0.sk();
         // SAFETY: Valid by the type invariants.
         to_result(unsafe { bindings::tcp_sock_set_keepidle(sk, idle_s.into()) })?;
         // SAFETY: Valid by the type invariants; the one field that is stored may be read at any
         // time.
         to_result(unsafe { bindings::tcp_sock_set_keepintvl(sk, interval_s.into()) })?;
-        // SAFETY: Valid by the type invariants; the one field that is stored may be read at any
-        // time.
-        to_result(unsafe { bindings::tcp_sock_set_keepcnt(sk, count.into()) })?;
         // SAFETY: Valid by the type invariants; the function locks the socket itself.
         unsafe { bindings::sock_set_keepalive(sk) };
         Ok(())
