@@ -13,6 +13,7 @@ import verbs
 import wire
 from refusal import U32, U64, carries, ended, flushed, refused, revoked_midway
 from rows import OWN, row
+from rows_zcopy import counter
 from target import wait_until
 from verbs import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ibv
 
@@ -92,8 +93,14 @@ def write_stale(t):
     conn.send(wire.write(mr.rkey, mr.addr, b"\0"))
     conn.echo()
     mr.dereg()
+    stale, wrong = counter("stale_stag"), counter("access_error")
     refused(conn, (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
+    # The program has registered the memory again, and the peer has a new connection.
+    again = t.mr(64)
+    again.change(mr)
+    refused(t.passive(), (1, 1, 0), wire.write(mr.rkey, mr.addr, b"bad"))
     mr.untouched()
+    assert (counter("stale_stag") - stale, counter("access_error") - wrong) == (2, 0)
 
 
 @row("mem-write-pd", "RFC 5040 8.1.1", "Write to an STag of another protection domain: 1/1/02")

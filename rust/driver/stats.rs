@@ -51,8 +51,10 @@ counters! {
     RxTerminate = c"rx_terminate",
     /// FPDUs with a bad CRC.
     CrcError = c"crc_error",
-    /// Accesses to memory refused (bad STag, bounds, rights).
+    /// Accesses to memory refused (bounds, rights, protection domain).
     AccessError = c"access_error",
+    /// Accesses of the peer refused because the STag is not valid, or no longer.
+    StaleStag = c"stale_stag",
     /// Messages that one-touch regions and windows have admitted.
     OneTouch = c"one_touch",
     /// Accesses refused because a one-touch region or window had admitted its message.
@@ -83,6 +85,12 @@ counters! {
     Evictions = c"evictions",
     /// Connections reset after the handshake, by this end, or by the peer before this end closed.
     Aborts = c"aborts",
+    /// Connections that ended because the peer was silent for too long.
+    PeerTimeout = c"peer_timeout",
+    /// Connections that the peer reset.
+    PeerReset = c"peer_reset",
+    /// Connections that ended because there was no way to the peer any more.
+    NoRoute = c"no_route",
     /// Connections reset because their orderly close timed out.
     DrainTimeouts = c"drain_timeouts",
     /// Work requests flushed.

@@ -24,7 +24,10 @@ codes! {
     econnaborted = ECONNABORTED, "Connection given up by this side.";
     econnrefused = ECONNREFUSED, "Connection refused.";
     econnreset = ECONNRESET, "Connection reset by the peer.";
+    ehostunreach = EHOSTUNREACH, "No way to the host.";
+    enetunreach = ENETUNREACH, "No way to the network.";
     enotconn = ENOTCONN, "Not connected.";
     eopnotsupp = EOPNOTSUPP, "Not supported.";
+    epipe = EPIPE, "Connection reset by the peer, which had closed it.";
     eproto = EPROTO, "Protocol error.";
 }

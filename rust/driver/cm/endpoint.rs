@@ -211,10 +211,12 @@ impl SocketEvents for Hook {
     fn state_change(&self, sk: &SockView) {
         // The error is kept for the status of the CLOSE upcall, because the next call into the
         // socket may clear it. An error after our FIN is not the cause of the end.
-        if let (TcpState::Close, Some(e), true) =
-            (sk.state(), sk.error(), self.0.stage() != Stage::Closed)
-        {
-            self.0.notes.lock().note(Cause::Host(e));
+        let stage = self.0.stage();
+        if let (TcpState::Close, Some(e), true) = (sk.state(), sk.error(), stage != Stage::Closed) {
+            let first = self.0.notes.lock().note(Cause::Host(e));
+            if first && stage != Stage::Handshake {
+                self.0.count_loss(e);
+            }
         }
         self.0.wake();
     }
@@ -260,6 +262,18 @@ impl Endpoint {
     pub(super) fn open(self: &Arc<Self>) -> Result {
         self.dev.endpoints.insert(self)?;
         self.sock.attach(Arc::new(Hook(self.clone()), GFP_KERNEL)?)
+    }
+
+    /// Counts the loss of the stream, by what TCP says.
+    #[cold]
+    fn count_loss(&self, e: Error) {
+        if e == ETIMEDOUT {
+            self.dev.stats.inc(Counter::PeerTimeout);
+        } else if [errno::econnreset(), errno::epipe()].contains(&e) {
+            self.dev.stats.inc(Counter::PeerReset);
+        } else if [errno::ehostunreach(), errno::enetunreach()].contains(&e) {
+            self.dev.stats.inc(Counter::NoRoute);
+        }
     }
 
     /// The connection.

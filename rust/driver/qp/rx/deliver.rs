@@ -386,6 +386,10 @@ impl RxCtx {
                 op: AccessOp::Invalidate | AccessOp::LocalInvalidate,
                 ..
             } => qp.stats.inc(Counter::StaleInvalidate),
+            Error::Access {
+                error: AccessError::UnknownStag | AccessError::NotValid | AccessError::WrongKey,
+                op: AccessOp::Write | AccessOp::ReadRequest | AccessOp::AtomicRequest,
+            } => qp.stats.inc(Counter::StaleStag),
             Error::Access { .. } => qp.stats.inc(Counter::AccessError),
             _ => {}
         }

@@ -77,13 +77,14 @@ impl<E: Copy> Notes<E> {
         self.how = self.how.max(Some(how));
     }
 
-    /// Keeps the first reason. A rejection replaces it: that is the peer's answer, whatever has
-    /// become of the connection since.
-    pub fn note(&mut self, cause: Cause<E>) {
-        if matches!(cause, Cause::Rejected) {
+    /// Keeps the first reason, and returns whether this is it. A rejection replaces it: that is the
+    /// peer's answer, whatever has become of the connection since.
+    pub fn note(&mut self, cause: Cause<E>) -> bool {
+        let first = self.cause.is_none();
+        if first || matches!(cause, Cause::Rejected) {
             self.cause = Some(cause);
         }
-        self.cause.get_or_insert(cause);
+        first
     }
 
     /// Notes that the QP has something to send, but its peer is gone.
