@@ -909,6 +909,37 @@ static int check_flush(void)
 	return 0;
 }
 
+/* A queue pair that goes takes along what it has left in a completion queue. */
+static int check_purge(void)
+{
+	struct ib_qp_init_attr attr = {
+		.qp_type = IB_QPT_RC, .sq_sig_type = IB_SIGNAL_REQ_WR,
+		.cap = {
+			.max_send_wr = 1, .max_recv_wr = 4,
+			.max_send_sge = 1, .max_recv_sge = 1,
+		},
+	};
+	struct request r[3];
+	struct end lone;
+	int i;
+
+	must(connect_both());
+	lone = client;
+	lone.cq = ib_alloc_cq(dev, NULL, 8, 0, IB_POLL_DIRECT);
+	expect(!IS_ERR(lone.cq));
+	attr.send_cq = lone.cq;
+	attr.recv_cq = lone.cq;
+	lone.qp = ib_create_qp(lone.pd, &attr);
+	expect(!IS_ERR(lone.qp));
+	must(to_error(lone.qp));
+	for (i = 0; i < ARRAY_SIZE(r); i++)
+		must(post_recv(&lone, &r[i], 0, 64));
+	ib_destroy_qp(lone.qp);
+	expect(!ib_process_cq_direct(lone.cq, -1));
+	ib_free_cq(lone.cq);
+	return settle();
+}
+
 /*
  * Each round reads into a region, invalidates it behind a fence, and registers it again with
  * another key for the next round. Without the fence the key would end while the answer is still
@@ -2465,6 +2496,7 @@ static const struct {
 	{ "turns", check_turns },
 	{ "touch", check_touch },
 	{ "flush", check_flush },
+	{ "purge", check_purge },
 	{ "fence", check_fence },
 	{ "reg-index", check_reg_index },
 	{ "reg-empty", check_reg_empty },

@@ -490,21 +490,37 @@ static void test_fire(void)
 	printf("%lu of them when it was to go\n", late);
 }
 
+/* What a queue pair leaves in a completion queue must not turn up as another one's. */
 static void test_numbers(void)
 {
+	struct ibv_send_wr wr = { .wr_id = 99, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
 	uint32_t before = 0;
+	struct ibv_wc wc;
 	struct pair p;
 
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
 	for (int i = 0; i < 20; i++) {
-		connect_pair(&p, &usual, &usual);
-		settle(&p);
-		/* Numbers wrap, so one of twenty may be smaller. */
-		expect(p.a.id->qp->qp_num != before && p.b.id->qp->qp_num != p.a.id->qp->qp_num);
-		before = p.a.id->qp->qp_num;
-		/* Left unpolled; must not turn up as another queue pair's. */
-		must(post(&p.a, IBV_WR_RDMA_WRITE, 99, 8, IBV_SEND_SIGNALED, p.b.mr));
-		disconnect_pair(&p);
+		struct ibv_qp_init_attr attr = {
+			.qp_type = IBV_QPT_RC, .send_cq = p.a.scq, .recv_cq = p.a.scq,
+			.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		struct ibv_qp *qp = ibv_create_qp(p.a.pd, &attr);
+
+		expect(qp && qp->qp_num != p.a.id->qp->qp_num && qp->qp_num != p.b.id->qp->qp_num);
+		if (i) {
+			expect(next_wc(p.a.scq, &wc, 5000) && wc.wr_id == 99);
+			expect(wc.qp_num == before && wc.qp_num != qp->qp_num);
+		}
+		before = qp->qp_num;
+		must(ibv_req_notify_cq(p.a.scq, 0));
+		must(ibv_modify_qp(qp, &error, IBV_QP_STATE));
+		must(ibv_post_send(qp, &wr, &bad));
+		expect(cq_event(&p.a, 5000));
+		must(ibv_destroy_qp(qp));
 	}
+	disconnect_pair(&p);
 }
 
 static void test_limits(void)

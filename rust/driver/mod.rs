@@ -33,7 +33,10 @@ use crate::kapi::{
         NetRef,
         NetdevNotifier, //
     },
-    random::SipHash,
+    random::{
+        self,
+        SipHash, //
+    },
     rdma::{self, DriverRegistration, LinkRegistration, ReleaseQueue},
     slot,
     wq::{
@@ -105,6 +108,9 @@ pub(crate) struct Shared {
     stags: StagGenerator<StagSecret>,
     /// STags generated so far.
     stags_made: Atomic<u64>,
+    /// QP numbers drawn so far, from a random start. One count for the module, so that a device
+    /// that takes the place of another one has none of its numbers.
+    qpns_made: Atomic<u64>,
     /// What all sockets use.
     pub(crate) net: NetRef,
     /// Work queue of connection management.
@@ -131,6 +137,7 @@ impl Shared {
         let shared = Self {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
+            qpns_made: Atomic::new(random::u32().into()),
             net,
             cm,
             control,
@@ -151,6 +158,13 @@ impl Shared {
                 return stag;
             }
         }
+    }
+
+    /// Draws a QP number, which may be in use. It comes back after all others. Any context.
+    pub(crate) fn draw_qpn(&self) -> u32 {
+        const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
+        let turn = self.qpns_made.fetch_add(1, Relaxed) % u64::from(NUMBERS);
+        limits::QPN_FIRST + turn as u32
     }
 
     /// The module, for objects that must pin it.

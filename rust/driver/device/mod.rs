@@ -126,8 +126,6 @@ pub(crate) struct Device {
     pub(crate) part_id: u32,
     /// Protection domains created so far; numbers the next one.
     pub(crate) pds: Atomic<u64>,
-    /// Number of the next queue pair, from a random start.
-    next_qp: Atomic<u32>,
     /// First six bytes of GID 0.
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
@@ -178,7 +176,6 @@ impl Device {
                 doors <- cm::Doors::new(),
                 part_id,
                 pds: Atomic::new(0),
-                next_qp: Atomic::new(random::u32()),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
@@ -209,18 +206,12 @@ impl Device {
         self.endpoints.drain();
     }
 
-    /// Allocates an unused QP number, cycling so that a recent one is not reused soon. The caller
-    /// enters it in `qps`.
+    /// Allocates an unused QP number. The caller enters it in `qps`.
     pub(crate) fn next_qpn(&self) -> Option<u32> {
-        const NUMBERS: u32 = limits::QPN_LAST - limits::QPN_FIRST + 1;
         // There are fewer queue pairs than numbers, so one of these is unused.
-        for _ in 0..=limits::QP {
-            let qpn = limits::QPN_FIRST + self.next_qp.fetch_add(1, Relaxed) % NUMBERS;
-            if self.qps.get(qpn).is_none() {
-                return Some(qpn);
-            }
-        }
-        None
+        (0..=limits::QP)
+            .map(|_| self.shared.draw_qpn())
+            .find(|qpn| self.qps.get(*qpn).is_none())
     }
 
     /// Follows a change of the network device's hardware address.
