@@ -14,7 +14,8 @@ use super::{
         Siw, //
     },
     listener::Listener,
-    pair::Pair, //
+    pair::Pair,
+    probe::Probing, //
 };
 use crate::kapi::{
     context,
@@ -143,6 +144,7 @@ pub(crate) struct Endpoint {
     pub(super) qp: SetOnce<QpRef>,
     stage: Atomic<u32>,
     first_fpdu: Atomic<bool>,
+    pub(super) probing: Probing,
     #[pin]
     pub(super) notes: SpinLockIrq<Notes<Error>>,
     #[pin]
@@ -245,6 +247,7 @@ impl Endpoint {
                 qp: SetOnce::new(),
                 stage: Atomic::new(Stage::Handshake as u32),
                 first_fpdu: Atomic::new(false),
+                probing: Probing::new(),
                 notes <- ranked_spinlock!(Rank::EpNotes, Notes::new()),
                 inner <- ranked_mutex!(Rank::Endpoint, inner),
                 work <- new_work!("siw_ep_work"),

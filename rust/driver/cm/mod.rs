@@ -28,6 +28,7 @@ mod closing;
 mod mpa_io;
 mod pair;
 mod passive;
+mod probe;
 mod up;
 
 use super::{
@@ -135,7 +136,18 @@ pub(crate) struct Endpoints {
 
 struct Map {
     refuse: bool,
+    searched: probe::Searched,
     tree: RBTree<usize, Arc<Endpoint>>,
+}
+
+impl Map {
+    fn new() -> Self {
+        Self {
+            refuse: false,
+            searched: None,
+            tree: RBTree::new(),
+        }
+    }
 }
 
 impl Endpoints {
@@ -143,7 +155,7 @@ impl Endpoints {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             next: Atomic::new(1),
-            map <- ranked_mutex!(Rank::Endpoints, Map { refuse: false, tree: RBTree::new() }),
+            map <- ranked_mutex!(Rank::Endpoints, Map::new()),
         })
     }
 

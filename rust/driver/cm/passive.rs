@@ -99,6 +99,7 @@ impl Endpoint {
             // The core gets the depths of the peer, as from the C driver: the peer's IRD is our
             // ORD.
             inner.depth = (to_event(request.ord), to_event(request.ird));
+            self.probe_others();
         }
         read
     }

@@ -139,6 +139,7 @@ impl Endpoint {
         if keepalive != 0 {
             self.sock
                 .set_keepalive(keepalive, (keepalive / PROBES).max(1))?;
+            self.probing.begin(keepalive);
         }
         self.sock.set_user_timeout(dead_after)
     }

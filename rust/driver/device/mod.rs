@@ -74,6 +74,7 @@ use kernel::{
     },
     time::{
         msecs_to_jiffies,
+        Jiffies,
         Msecs, //
     },
     workqueue::{
@@ -133,14 +134,28 @@ pub(crate) struct Device {
     files: SpinLockIrq<Option<Files>>,
     /// Ends connections whose local address is gone.
     #[pin]
-    addr_check: DelayedWork<Device>,
+    addr_check: DelayedWork<Device, 0>,
+    /// Ends the probes of hosts that have come back.
+    #[pin]
+    probe_end: DelayedWork<Device, 1>,
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self> for Device { self.addr_check }
+    impl HasDelayedWork<Self, 0> for Device { self.addr_check }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for Device { self.probe_end }
 }
 
-impl WorkItem for Device {
+impl WorkItem<1> for Device {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.endpoints.slow_probes();
+    }
+}
+
+impl WorkItem<0> for Device {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -179,6 +194,7 @@ impl Device {
                 mac <- ranked_spinlock!(Rank::Mac, mac),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
+                probe_end <- new_delayed_work!("siw_probe_end"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -199,7 +215,8 @@ impl Device {
     /// Ends the device: waits for the readers of its debugfs files and for the end of its
     /// connections.
     pub(crate) fn gone(self: &Arc<Self>) {
-        wq::cancel_delayed_sync(self);
+        wq::cancel_delayed_sync::<_, 0>(self);
+        wq::cancel_delayed_sync::<_, 1>(self);
         // The files go first, because the core has released the name already.
         let files = self.files.lock().take();
         drop(files);
@@ -228,7 +245,12 @@ impl Device {
     /// route, and nothing reports that before TCP's time-out.
     pub(crate) fn check_addrs(self: &Arc<Self>) {
         let grace = msecs_to_jiffies(ADDR_GRACE_MS);
-        self.shared.cm.mod_delayed(self.clone(), grace);
+        self.shared.cm.mod_delayed::<_, 0>(self.clone(), grace);
+    }
+
+    /// Lets [`cm::Endpoints::slow_probes`] run after `delay`. Any context.
+    pub(crate) fn slow_probes_in(self: &Arc<Self>, delay: Jiffies) {
+        self.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
     }
 
     /// GID `index`: 0 is the hardware address followed by zeros, as rdma_cm users and blktests

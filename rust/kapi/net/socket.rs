@@ -431,6 +431,13 @@ impl Socket {
         Ok(())
     }
 
+    /// Changes when [`Self::set_keepalive`] probes: after `idle_s` seconds of silence. A silence
+    /// that has lasted so long already is probed at once.
+    pub(crate) fn set_keepidle(&self, idle_s: u16) -> Result {
+        // SAFETY: Valid by the type invariants; the function locks the socket itself.
+        to_result(unsafe { bindings::tcp_sock_set_keepidle(self.0.sk(), idle_s.into()) })
+    }
+
     /// Leaves IPv4 to other sockets.
     pub(crate) fn set_v6only(&self) -> Result {
         self.0.set_v6only()
