@@ -412,24 +412,33 @@ static enum answer ask(int fd, const void *data, size_t len)
 	return answer[16] & 0x20 ? REJECTED : ACCEPTED;
 }
 
+#define WORDS 13
 /* The request that B would send to A, with one word of its hello changed. */
 struct request {
-	unsigned char frame[20 + 4 + 32];
+	unsigned char frame[20 + 4 + 4 * WORDS];
 };
 
-static struct request request(struct end *a, struct end *b, int word, uint32_t change)
+/* The request if the device of B were another one, in life EPOCH since boot BOOT of its host. */
+static struct request request_in(struct end *a, struct end *b, uint32_t boot, uint32_t epoch, int word,
+				 uint32_t change)
 {
-	uint32_t hello[6] = {
-		0x73697751, 0x01010000, b->qp->qp_num, a->qp->qp_num, a->psn, b->psn,
+	uint32_t hello[WORDS] = {
+		0x73697751, 0x02010000, b->qp->qp_num, a->qp->qp_num, a->psn, b->psn,
+		0, 0, 0, 77, 0, boot, epoch,
 	};
 	struct request r = { 0 };
 
 	hello[word] ^= change;
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < WORDS; i++)
 		hello[i] = htonl(hello[i]);
-	memcpy(r.frame, "MPA ID Req Frame\x50\x02\0\x24", 20);
+	memcpy(r.frame, "MPA ID Req Frame\x50\x02\0\x38", 20);
 	memcpy(r.frame + 24, hello, sizeof(hello));
 	return r;
+}
+
+static struct request request(struct end *a, struct end *b, int word, uint32_t change)
+{
+	return request_in(a, b, 1, 1, word, change);
 }
 
 static enum answer stranger(int from, struct request r)
@@ -498,6 +507,100 @@ static void test_stranger(void)
 	if (before != 4 + sizeof(wrong) / sizeof(wrong[0]))
 		die("%lu refused", before);
 	/* The true peer, which is late, is admitted. */
+	must(to_rtr(b, a->qp->qp_num, a->psn));
+	must(to_rts(b));
+	send_one(a, b);
+	send_one(b, a);
+	unmake(&one);
+	unmake(&two);
+}
+
+/* Makes two ends, of which a waits for b, and b does not come yet. */
+static void make_waiting(struct end *one, struct end *two, struct end **a, struct end **b)
+{
+	make_two(one, two);
+	/* The end with the smaller number listens. */
+	*a = one->qp->qp_num < two->qp->qp_num ? one : two;
+	*b = *a == one ? two : one;
+	must(to_rtr(*a, (*b)->qp->qp_num, (*b)->psn));
+	must(to_rts(*a));
+}
+
+/* Requests of a device that has begun anew since, and for a queue pair that is gone. */
+static void test_lives(void)
+{
+	static const struct {
+		uint32_t boot, epoch;
+		enum answer answer;
+	} lives[] = {
+		{ 7, 5, ACCEPTED }, { 7, 4, REJECTED }, { 7, 5, ACCEPTED }, { 7, 6, ACCEPTED },
+		{ 8, 1, ACCEPTED }, { 7, 7, REJECTED }, { 8, 1, ACCEPTED },
+	};
+	uint64_t before = counter("pair_stale");
+	struct end one, two, *a, *b;
+	enum answer answer;
+	struct request old;
+
+	if (gid.raw[10] != 0xff) {
+		printf("  not with IPv6\n");
+		return;
+	}
+	for (unsigned int i = 0; i < sizeof(lives) / sizeof(lives[0]); i++) {
+		make_waiting(&one, &two, &a, &b);
+		old = request_in(a, b, lives[i].boot, lives[i].epoch, 0, 0);
+		/* It may meet the listener of the last pair, which is about to go. */
+		do
+			answer = stranger(PRIVILEGED, old);
+		while (answer == RESET);
+		if (answer != lives[i].answer)
+			die("answer %d to request %d", answer, i);
+		unmake(&one);
+		unmake(&two);
+	}
+	make_waiting(&one, &two, &a, &b);
+	expect(stranger(PRIVILEGED, old) == REJECTED);
+	expect(counter("pair_stale") == before + 3);
+	/* The true peer is let in. */
+	must(to_rtr(b, a->qp->qp_num, a->psn));
+	must(to_rts(b));
+	send_one(a, b);
+	send_one(b, a);
+	unmake(&one);
+	unmake(&two);
+}
+
+#define RECORD "/run/pair-request"
+
+/* Records a request for the device as it is now. */
+static void test_record(void)
+{
+	struct end one, two, *a, *b;
+	struct request r;
+	FILE *file;
+
+	make_waiting(&one, &two, &a, &b);
+	r = request(a, b, 0, 0);
+	must(!(file = fopen(RECORD, "w")));
+	must(fwrite(&r, sizeof(r), 1, file) != 1);
+	must(fclose(file));
+	unmake(&one);
+	unmake(&two);
+}
+
+/* Replays it to the device that has taken the place of that one. */
+static void test_replay(void)
+{
+	uint64_t before = counter("pair_stale");
+	struct end one, two, *a, *b;
+	struct request r;
+	FILE *file;
+
+	must(!(file = fopen(RECORD, "r")));
+	must(fread(&r, sizeof(r), 1, file) != 1);
+	must(fclose(file));
+	make_waiting(&one, &two, &a, &b);
+	expect(stranger(PRIVILEGED, r) == REJECTED);
+	expect(counter("pair_stale") == before + 1 && state(a) == IBV_QPS_RTS);
 	must(to_rtr(b, a->qp->qp_num, a->psn));
 	must(to_rts(b));
 	send_one(a, b);
@@ -643,7 +746,15 @@ static const struct {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
 	{ "query", test_query }, { "invalid", test_invalid },
 	{ "ends", test_ends }, { "gone", test_gone }, { "again", test_again }, { "stranger", test_stranger }, { "wrong", test_wrong },
-	{ "off", test_off }, { "killed", test_killed }, { "many", test_many },
+	{ "lives", test_lives }, { "off", test_off }, { "killed", test_killed }, { "many", test_many },
+};
+
+/* These go together, and run only if they are named. */
+static const struct {
+	const char *name;
+	void (*run)(void);
+} parts[] = {
+	{ "record", test_record }, { "replay", test_replay },
 };
 
 int main(int argc, char **argv)
@@ -663,5 +774,8 @@ int main(int argc, char **argv)
 			printf("%s\n", tests[i].name);
 			tests[i].run();
 		}
+	for (unsigned int i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (argc > 3 && !strcmp(argv[3], parts[i].name))
+			parts[i].run();
 	return 0;
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/siw/DEVICE/{qps,tpt}`.
+//! `/sys/kernel/debug/siw/DEVICE/{qps,tpt,life}`.
 
 use super::{
     tpt::Tpt,
+    DeviceRef,
     QpObj, //
 };
 use crate::kapi::rdma::ObjTable;
-use iwarp::mem::access::Kind;
+use iwarp::{
+    cm::pair::Life,
+    mem::access::Kind, //
+};
 use kernel::{
     debugfs::{
         Dir,
@@ -23,32 +27,44 @@ use kernel::{
 pub(crate) struct Files {
     _qps: Pin<KBox<File<Arc<ObjTable<QpObj>>>>>,
     _tpt: Pin<KBox<File<Arc<Tpt>>>>,
+    _life: Pin<KBox<File<Life>>>,
     _dir: Dir,
 }
 
 impl Files {
     /// Creates the files of device `name` below `parent`.
-    pub(crate) fn new(
-        parent: &Dir,
-        name: &CStr,
-        tpt: &Arc<Tpt>,
-        qps: &Arc<ObjTable<QpObj>>,
-    ) -> Result<Self> {
+    pub(crate) fn new(parent: &Dir, name: &CStr, dev: &DeviceRef) -> Result<Self> {
         let dir = parent.subdir(name);
         let qps = KBox::pin_init(
-            dir.read_callback_file(c"qps", Ok::<_, Error>(qps.clone()), &show_qps),
+            dir.read_callback_file(c"qps", Ok::<_, Error>(dev.qps.clone()), &show_qps),
             GFP_KERNEL,
         )?;
         let tpt = KBox::pin_init(
-            dir.read_callback_file(c"tpt", Ok::<_, Error>(tpt.clone()), &show_tpt),
+            dir.read_callback_file(c"tpt", Ok::<_, Error>(dev.tpt.clone()), &show_tpt),
+            GFP_KERNEL,
+        )?;
+        let life = KBox::pin_init(
+            dir.read_callback_file(c"life", Ok::<_, Error>(dev.life()), &show_life),
             GFP_KERNEL,
         )?;
         Ok(Self {
             _qps: qps,
             _tpt: tpt,
+            _life: life,
             _dir: dir,
         })
     }
+}
+
+fn show_life(life: &Life, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Life {
+        device,
+        boot_id,
+        epoch,
+    } = life;
+    writeln!(f, "device {device:#018x}")?;
+    writeln!(f, "boot_id {boot_id:#018x}")?;
+    writeln!(f, "epoch {epoch}")
 }
 
 fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -119,6 +119,8 @@ ranks! {
     Params = c"siw_params", Process;
     /// The first bytes of GID 0.
     Mac = c"siw_mac", Process;
+    /// The devices of other hosts that this one has met.
+    Lives = c"siw_lives", Process;
     /// The debugfs files of a device.
     Files = c"siw_files", Process;
     /// What is noted about the end of a connection (`iwarp::cm::Notes`).

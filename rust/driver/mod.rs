@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) movers: datamover::Movers,
     /// Parent of the devices' debugfs folders.
     pub(crate) debugfs: Dir,
+    /// Tells peers one load of the module from another.
+    pub(crate) boot_id: u64,
     module: &'static ThisModule,
     /// The initial settings of devices.
     pub(crate) params: Params,
@@ -144,6 +146,7 @@ impl Shared {
             programs,
             movers,
             debugfs: Dir::new(c"siw"),
+            boot_id: random::u64(),
             module,
             params,
         };

@@ -78,6 +78,9 @@ counters! {
     /// Connections refused because they are not from the peer of a queue pair without a connection
     /// manager.
     PairRefused = c"pair_refused",
+    /// Connections refused because they are for a queue pair that is gone, or from a device that
+    /// has begun anew since.
+    PairStale = c"pair_stale",
     /// Handshakes that timed out.
     Timeouts = c"timeouts",
     /// Connections closed before their request was with the consumer, because too many of a

@@ -22,6 +22,13 @@ pub(crate) fn u32() -> u32 {
     u32::from_ne_bytes(buf)
 }
 
+/// A random number. Any context.
+pub(crate) fn u64() -> u64 {
+    let mut buf = [0; 8];
+    fill(&mut buf);
+    u64::from_ne_bytes(buf)
+}
+
 /// A secret pseudorandom function: SipHash with a random key.
 ///
 /// C header: [`include/linux/siphash.h`](srctree/include/linux/siphash.h)

@@ -60,6 +60,10 @@ use crate::{
     uapi::abi, //
 };
 use core::fmt::Write;
+use iwarp::cm::pair::{
+    Life,
+    Lives, //
+};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -123,7 +127,11 @@ pub(crate) struct Device {
     /// Listeners for queue pairs without a connection manager.
     #[pin]
     pub(crate) doors: cm::Doors,
-    /// Number of the device, in the order of creation.
+    /// The devices of other hosts that this one has met without a connection manager.
+    #[pin]
+    pub(crate) lives: SpinLockIrq<Lives>,
+    /// Number of the device, in the order of creation. A device that takes the place of another one
+    /// has a higher number, so that peers know them apart.
     pub(crate) part_id: u32,
     /// Protection domains created so far; numbers the next one.
     pub(crate) pds: Atomic<u64>,
@@ -189,6 +197,7 @@ impl Device {
                 params <- ranked_spinlock!(Rank::Params, params),
                 endpoints <- cm::Endpoints::new(),
                 doors <- cm::Doors::new(),
+                lives <- ranked_spinlock!(Rank::Lives, Lives::new()),
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
@@ -207,7 +216,7 @@ impl Device {
         new.set_netdev(ndev)?;
         new.register(name)?;
         // The device works without its debugfs files.
-        let files = Files::new(&debugfs, name, &dev.tpt, &dev.qps).ok();
+        let files = Files::new(&debugfs, name, &dev).ok();
         *dev.files.lock() = files;
         Ok(())
     }
@@ -251,6 +260,15 @@ impl Device {
     /// Lets [`cm::Endpoints::slow_probes`] run after `delay`. Any context.
     pub(crate) fn slow_probes_in(self: &Arc<Self>, delay: Jiffies) {
         self.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
+    }
+
+    /// What this device tells its peers of itself.
+    pub(crate) fn life(&self) -> Life {
+        Life {
+            device: u64::from_be_bytes(eui48_to_guid(*self.mac.lock())),
+            boot_id: self.shared.boot_id,
+            epoch: self.part_id,
+        }
     }
 
     /// GID `index`: 0 is the hardware address followed by zeros, as rdma_cm users and blktests

@@ -8,7 +8,15 @@ use common::Rng;
 use iwarp::cm::pair::{
     connects,
     Fit,
-    Hello, //
+    Hello,
+    Life,
+    Lives, //
+};
+
+const LIFE: Life = Life {
+    device: 0x0201,
+    boot_id: 0xfedc_ba98_7654_3210,
+    epoch: 6,
 };
 
 const A: Hello = Hello {
@@ -17,6 +25,7 @@ const A: Hello = Hello {
     rq_psn: 0xabcdef,
     sq_psn: Some(5),
     nonce: 0x0123_4567_89ab_cdef,
+    life: LIFE,
 };
 const B: Hello = Hello {
     qpn: 0xffffff,
@@ -24,6 +33,7 @@ const B: Hello = Hello {
     rq_psn: 5,
     sq_psn: Some(0xabcdef),
     nonce: 0x0123_4567_89ab_cdef,
+    life: LIFE,
 };
 
 #[test]
@@ -45,7 +55,8 @@ fn the_bytes_are_these() {
     let bytes = A.emit();
     assert_eq!(
         bytes,
-        *b"siwQ\x01\x01\0\0\0\0\0\x11\0\xff\xff\xff\0\xab\xcd\xef\0\0\0\x05\x01\x23\x45\x67\x89\xab\xcd\xef"
+        *b"siwQ\x02\x01\0\0\0\0\0\x11\0\xff\xff\xff\0\xab\xcd\xef\0\0\0\x05\x01\x23\x45\x67\x89\xab\xcd\xef\
+           \0\0\0\0\0\0\x02\x01\xfe\xdc\xba\x98\x76\x54\x32\x10\0\0\0\x06"
     );
     assert_eq!(Hello::parse(&bytes), Some(A));
     let quiet = Hello { sq_psn: None, ..A };
@@ -106,4 +117,49 @@ fn only_the_peer_fits() {
     let guess = Hello { rq_psn: 6, ..B };
     assert_eq!(A.fits(&quiet(guess)), Fit::No);
     assert_eq!(quiet(A).fits(&quiet(guess)), Fit::Unknown);
+}
+
+#[test]
+fn an_earlier_life_is_recognised() {
+    let (here, there) = ([1; 16], [2; 16]);
+    let life = |boot_id, epoch| Life {
+        device: 3,
+        boot_id,
+        epoch,
+    };
+    let mut lives = Lives::new();
+    assert!(!lives.is_over(&here, &life(7, 1)));
+    lives.met(&here, &life(7, 5));
+    assert!(lives.is_over(&here, &life(7, 4)));
+    assert!(!lives.is_over(&here, &life(7, 5)));
+    assert!(!lives.is_over(&here, &life(7, 6)));
+    // Another address, or another device there, has lives of its own.
+    assert!(!lives.is_over(&there, &life(7, 4)));
+    let other = Life {
+        device: 4,
+        ..life(7, 4)
+    };
+    assert!(!lives.is_over(&here, &other));
+    // The epochs of a new boot begin anew.
+    assert!(!lives.is_over(&here, &life(8, 1)));
+    lives.met(&here, &life(8, 1));
+    assert!(lives.is_over(&here, &life(7, 9)));
+    lives.met(&here, &life(8, 2));
+    assert!(lives.is_over(&here, &life(7, 9)));
+    assert!(lives.is_over(&here, &life(8, 1)));
+}
+
+#[test]
+fn the_last_peers_are_remembered() {
+    let life = |epoch| Life { epoch, ..LIFE };
+    let host = |n: usize| [u8::try_from(n).unwrap(); 16];
+    let mut lives = Lives::new();
+    for n in 0..Lives::ROOM {
+        lives.met(&host(n), &life(5));
+        lives.met(&host(n), &life(6));
+    }
+    assert!((0..Lives::ROOM).all(|n| lives.is_over(&host(n), &life(5))));
+    lives.met(&host(Lives::ROOM), &life(6));
+    assert!(!lives.is_over(&host(0), &life(5)));
+    assert!((1..=Lives::ROOM).all(|n| lives.is_over(&host(n), &life(5))));
 }

@@ -89,6 +89,7 @@ impl Endpoint {
             self.dev.stats.inc(Counter::PairRefused);
             return unclaimed(errno::eproto());
         }
+        self.meet_life(machine.private_data());
         let Some(qp) = pair.claim() else {
             return unclaimed(errno::econnaborted());
         };
@@ -114,6 +115,7 @@ impl Endpoint {
         let mut frame = [0; MAX_FRAME];
         let (pair, answer) = self.find_pair(machine)?;
         let ord = pair.wait.lock().ord;
+        self.meet_life(machine.private_data());
         let (len, est) = machine
             .accept(pair.ird, ord, &answer.emit(), &mut frame)
             .ok()?;
@@ -129,6 +131,13 @@ impl Endpoint {
         Some(result)
     }
 
+    /// Remembers in which life the peer is, which has sent that hello.
+    fn meet_life(&self, hello: &[u8]) {
+        if let (Some(theirs), Ok(host)) = (Hello::parse(hello), self.sock.peer_addr()) {
+            self.dev.lives.lock().met(&host.to_gid(), &theirs.life);
+        }
+    }
+
     /// The pair that the request is for, and the answer.
     fn find_pair(&self, machine: &Responder) -> Option<(Arc<Pair>, Hello)> {
         let stranger = || self.dev.stats.inc(Counter::PairRefused);
@@ -136,14 +145,19 @@ impl Endpoint {
             stranger();
             return None;
         };
+        let from = self.sock.peer_addr().ok()?.to_gid();
+        // Numbers do not come back, so a program that knows this one got it from a QP that is gone.
+        let qp = self.dev.qps.get(theirs.peer_qpn);
+        let Some(qp) = qp.filter(|_| !self.dev.lives.lock().is_over(&from, &theirs.life)) else {
+            self.dev.stats.inc(Counter::PairStale);
+            return None;
+        };
         // The QP may not wait yet. The peer tries again.
-        let qp = self.dev.qps.get(theirs.peer_qpn)?;
         let pair = qp.pair.lock().clone()?;
         let (ours, suspicious) = {
             let wait = pair.wait.lock();
             (wait.hello, wait.suspicious)
         };
-        let from = self.sock.peer_addr().ok()?.to_gid();
         let to = self.sock.local_addr().ok()?.to_gid();
         let fit = if pair.connects
             || pair.remote.to_gid() != from

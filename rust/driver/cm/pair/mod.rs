@@ -190,6 +190,7 @@ impl Pair {
                 rq_psn,
                 sq_psn: None,
                 nonce: 0,
+                life: qp.dev.life(),
             },
             ord: MAX_DEPTH,
             next: Some(context::jiffies()),

@@ -22,7 +22,10 @@ use end::{
 };
 use iwarp::{
     cm::{
-        pair::Hello,
+        pair::{
+            Hello,
+            Life, //
+        },
         Cause,
         End as SocketEnd,
         State,
@@ -136,6 +139,11 @@ impl Script {
             rq_psn,
             sq_psn: Some(sq_psn),
             nonce: 7,
+            life: Life {
+                device: qpn.into(),
+                boot_id: 1,
+                epoch: 1,
+            },
         };
         let hellos = [hello(3, 9, 100, 200), hello(9, 3, 200, 100)];
         let pair = self.ready_at.map(|ready_at| Pair {
