@@ -22,6 +22,14 @@ struct kapi_sk_callbacks {
 	void (*error_report)(struct sock *sk);
 };
 
+/* What a connection knows of its path. */
+struct kapi_sk_path {
+	u32 packets_out;
+	u32 retransmits;
+	u32 probes_out;
+	bool down;
+};
+
 /* Locks */
 unsigned long kapi_spin_lock_irqsave(spinlock_t *lock);
 void kapi_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
@@ -70,6 +78,8 @@ bool kapi_net_has_addr(struct net *net,
 		       const struct __kernel_sockaddr_storage *addr);
 u32 kapi_dev_addrs(struct net_device *dev,
 		   struct __kernel_sockaddr_storage *out, u32 max);
+u32 kapi_net_addrs(struct net *net, struct __kernel_sockaddr_storage *out,
+		   u32 *index, u32 max);
 struct net_device *kapi_notifier_dev(void *info);
 struct net_device *kapi_inetaddr(void *ifa,
 				 struct __kernel_sockaddr_storage *out);
@@ -122,5 +132,16 @@ struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 			     u32 at, u32 *where);
 u32 kapi_skb_len(const struct sk_buff *skb);
 bool kapi_rx_stuck(const struct sock *sk);
+
+/* Sockets: what a connection knows of its path */
+void kapi_sk_path(const struct sock *sk, struct kapi_sk_path *path);
+
+/* Sockets that are frozen */
+bool kapi_sk_freeze(struct sock *sk);
+void kapi_sk_thaw(struct sock *sk);
+struct sk_buff *kapi_frozen_next(const struct sock *sk, struct sk_buff *skb);
+u32 kapi_frozen_seq(const struct sk_buff *skb);
+int kapi_sk_send_again(struct sock *sk, struct sk_buff *skb, u32 from,
+		       bool more);
 
 #endif

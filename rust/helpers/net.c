@@ -254,20 +254,24 @@ static void siw_set_v6(struct __kernel_sockaddr_storage *out,
 		sin6->sin6_scope_id = dev->ifindex;
 }
 
-/* The device's addresses, at most @max of them; returns how many there are. */
-u32 kapi_dev_addrs(struct net_device *dev,
-		   struct __kernel_sockaddr_storage *out, u32 max)
+/*
+ * Appends the addresses of @dev to the @n that there are, of which at most @max are
+ * written; returns how many there are then. With @global only those that other
+ * hosts can use.
+ */
+static u32 siw_add_addrs(struct net_device *dev, bool global,
+			 struct __kernel_sockaddr_storage *out, u32 max, u32 n)
 {
 	const struct in_ifaddr *ifa;
 	struct inet6_ifaddr *ifp;
 	struct inet6_dev *idev;
 	struct in_device *in_dev;
-	u32 n = 0;
 
-	rcu_read_lock();
 	in_dev = __in_dev_get_rcu(dev);
 	if (in_dev) {
 		in_dev_for_each_ifa_rcu(ifa, in_dev) {
+			if (global && ifa->ifa_scope != RT_SCOPE_UNIVERSE)
+				continue;
 			if (n < max)
 				siw_set_v4(&out[n], ifa->ifa_local);
 			n++;
@@ -279,11 +283,47 @@ u32 kapi_dev_addrs(struct net_device *dev,
 		list_for_each_entry(ifp, &idev->addr_list, if_list) {
 			if (ifp->flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED))
 				continue;
+			if (global && ifp->scope)
+				continue;
 			if (n < max)
 				siw_set_v6(&out[n], &ifp->addr, dev);
 			n++;
 		}
 		read_unlock_bh(&idev->lock);
+	}
+	return n;
+}
+
+/* The device's addresses, at most @max of them; returns how many there are. */
+u32 kapi_dev_addrs(struct net_device *dev,
+		   struct __kernel_sockaddr_storage *out, u32 max)
+{
+	u32 n;
+
+	rcu_read_lock();
+	n = siw_add_addrs(dev, false, out, max, 0);
+	rcu_read_unlock();
+	return n;
+}
+
+/*
+ * The same, for the addresses of a namespace that other hosts can use. @index gets
+ * the index of the device of each.
+ */
+u32 kapi_net_addrs(struct net *net, struct __kernel_sockaddr_storage *out,
+		   u32 *index, u32 max)
+{
+	struct net_device *dev;
+	u32 i, n = 0;
+
+	rcu_read_lock();
+	for_each_netdev_rcu(net, dev) {
+		if (dev->flags & IFF_LOOPBACK)
+			continue;
+		i = n;
+		n = siw_add_addrs(dev, true, out, max, n);
+		for (; i < min(n, max); i++)
+			index[i] = dev->ifindex;
 	}
 	rcu_read_unlock();
 	return n;
@@ -694,6 +734,113 @@ u32 kapi_skb_len(const struct sk_buff *skb)
 /* Whether no more can come before what is here has been read. */
 bool kapi_rx_stuck(const struct sock *sk)
 {
-	return sk->sk_shutdown & RCV_SHUTDOWN || tcp_epollin_ready(sk, INT_MAX) ||
+	return sk->sk_state == TCP_CLOSE || sk->sk_shutdown & RCV_SHUTDOWN ||
+	       tcp_epollin_ready(sk, INT_MAX) ||
 	       inet_csk(sk)->icsk_ack.pending & ICSK_ACK_NOMEM;
+}
+
+/* Sockets: what a connection knows of its path */
+
+void kapi_sk_path(const struct sock *sk, struct kapi_sk_path *path)
+{
+	const struct inet_connection_sock *icsk = inet_csk(sk);
+	const struct net_device *dev;
+	struct dst_entry *dst;
+
+	path->packets_out = READ_ONCE(tcp_sk(sk)->packets_out);
+	path->retransmits = READ_ONCE(icsk->icsk_retransmits);
+	path->probes_out = READ_ONCE(icsk->icsk_probes_out);
+	path->down = false;
+	rcu_read_lock();
+	dst = rcu_dereference(sk->sk_dst_cache);
+	if (dst) {
+		dev = dst_dev_rcu(dst);
+		path->down = dev == blackhole_netdev || !netif_running(dev) ||
+			     !netif_carrier_ok(dev);
+	}
+	rcu_read_unlock();
+}
+
+/*
+ * Sockets that are frozen
+ *
+ * A frozen socket is one of an established connection, but for its state. TCP finds
+ * it, and drops what comes for a closed one without an answer. Timers, deferred
+ * work and sends leave a closed one alone, too. So nothing is sent or acknowledged,
+ * not even an RST, and the queues stay as they are. What has been received can be
+ * read.
+ */
+
+/* For the process that owns the socket. */
+bool kapi_sk_freeze(struct sock *sk)
+{
+	sk_flush_backlog(sk);
+	if (sk->sk_state != TCP_ESTABLISHED)
+		return false;
+	/* Not by tcp_set_state(), which would take it out of the hash table. */
+	smp_store_release(&sk->sk_state, TCP_CLOSE);
+	return true;
+}
+
+void kapi_sk_thaw(struct sock *sk)
+{
+	lock_sock(sk);
+	/* As inet_sk_state_store() does it, which is not exported. */
+	smp_store_release(&sk->sk_state, TCP_ESTABLISHED);
+	release_sock(sk);
+}
+
+/* The buffer behind @skb, or the first one, of those that are not acknowledged. */
+struct sk_buff *kapi_frozen_next(const struct sock *sk, struct sk_buff *skb)
+{
+	struct sk_buff *next = NULL;
+
+	if (!skb)
+		next = tcp_rtx_queue_head(sk);
+	else if (before(TCP_SKB_CB(skb)->seq, tcp_sk(sk)->snd_nxt))
+		next = skb_rb_next(skb);
+	else if (skb_queue_is_last(&sk->sk_write_queue, skb))
+		return NULL;
+	else
+		return skb_queue_next(&sk->sk_write_queue, skb);
+	return next ?: skb_peek(&sk->sk_write_queue);
+}
+
+u32 kapi_frozen_seq(const struct sk_buff *skb)
+{
+	return TCP_SKB_CB(skb)->seq;
+}
+
+/*
+ * Sends what the frozen @skb has from the byte @from on; returns how much of it TCP
+ * took. Nobody writes to the pages, or they have a mark.
+ */
+int kapi_sk_send_again(struct sock *sk, struct sk_buff *skb, u32 from,
+		       bool more)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	struct bio_vec bvec[MAX_SKB_FRAGS];
+	unsigned int i, nr = 0;
+	u32 head, size;
+	size_t len = 0;
+
+	head = skb_headlen(skb);
+	if (from < head)
+		return kapi_sk_send_bytes(sk, skb->data + from, head - from,
+					  more || info->nr_frags);
+	from -= head;
+	for (i = 0; i < info->nr_frags; i++) {
+		const skb_frag_t *frag = &info->frags[i];
+
+		size = skb_frag_size(frag);
+		if (from >= size) {
+			from -= size;
+			continue;
+		}
+		bvec_set_page(&bvec[nr++], skb_frag_page(frag), size - from,
+			      skb_frag_off(frag) + from);
+		len += size - from;
+		from = 0;
+	}
+	return kapi_sk_send_pages(sk, bvec, nr, len, more, skb_zcopy(skb));
 }

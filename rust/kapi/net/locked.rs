@@ -2,7 +2,7 @@
 
 //! Operations on a locked socket.
 
-use super::{skb::Skb, socket::Socket, state::TcpState, tx_buf::TxBuf};
+use super::{replay::Replay, skb::Skb, socket::Socket, state::TcpState, tx_buf::TxBuf};
 use crate::kapi::bindings;
 use core::{
     marker::PhantomData,
@@ -111,6 +111,25 @@ impl SockView {
         // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
         // read, and not looked at any more when it returns.
         accepted(unsafe { bindings::kapi_sk_send_bytes(self.sk, data, len, more) })
+    }
+
+    /// Hands `replay` to TCP, as far as it takes it. Returns the number of bytes that it took.
+    #[inline(never)]
+    fn send_again(&self, replay: &mut Replay, more: bool) -> Result<usize> {
+        let mut taken = 0usize;
+        while let Some((skb, from, len)) = replay.next() {
+            let more = more || replay.left() > u64::from(len);
+            // SAFETY: The socket is valid and locked by the type invariants. The buffer is in a
+            // queue of a frozen socket, and has `len` bytes from `from` on.
+            let ret = unsafe { bindings::kapi_sk_send_again(self.sk, skb, from, more) };
+            let now = accepted(ret)?;
+            if now == 0 {
+                break;
+            }
+            replay.took(now);
+            taken = taken.saturating_add(now);
+        }
+        Ok(taken)
     }
 
     /// As [`Self::send`], for data that TCP gets by reference.
@@ -234,6 +253,12 @@ impl<'a> LockedSock<'a> {
         self.view.send(buf, more)
     }
 
+    /// Hands what is to be sent again to TCP. Returns the number of bytes that TCP took, as
+    /// [`Self::send`] does.
+    pub(crate) fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.view.send_again(replay, more)
+    }
+
     /// Hands `bytes` to TCP, which copies them. Returns how many it took, as [`Self::send`] does.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize> {
         self.view.send_bytes(bytes, false)
@@ -337,6 +362,11 @@ impl RxSock<'_> {
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
     }
+
+    /// As [`LockedSock::send_again`].
+    pub(crate) fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.view.send_again(replay, more)
+    }
 }
 
 impl Deref for RxSock<'_> {
@@ -370,6 +400,11 @@ impl TxSock<'_> {
     #[inline]
     pub(crate) fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.view.send(buf, more)
+    }
+
+    /// As [`LockedSock::send_again`].
+    pub(crate) fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.view.send_again(replay, more)
     }
 }
 

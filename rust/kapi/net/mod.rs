@@ -4,11 +4,13 @@
 
 pub(crate) mod addr;
 mod callbacks;
+mod frozen;
 mod listener;
 mod locked;
 mod mark;
 pub(crate) mod netdev;
 mod notifier;
+mod replay;
 pub(crate) mod skb;
 mod socket;
 mod state;
@@ -42,6 +44,7 @@ pub(crate) use callbacks::{
     Acceptor,
     SocketEvents, //
 };
+pub(crate) use frozen::Frozen;
 pub(crate) use listener::{
     ListenOpts,
     Listener, //
@@ -69,6 +72,7 @@ pub(crate) use notifier::{
     NetdevEvents,
     NetdevNotifier, //
 };
+pub(crate) use replay::Replay;
 pub(crate) use skb::Skb;
 pub(crate) use socket::Socket;
 pub(crate) use state::TcpState;

@@ -53,6 +53,15 @@ impl NetNs {
         // SAFETY: The namespace is valid by the type invariants, and so is the address.
         unsafe { bindings::kapi_net_has_addr(self.as_raw(), addr.as_mut_ptr()) }
     }
+
+    /// The addresses of the namespace that other hosts can use, with port 0, and the index of the
+    /// device of each. May sleep.
+    pub(crate) fn addrs(&self) -> Result<KVec<(SockAddr, u32)>> {
+        read_addrs(|out, index, max| {
+            // SAFETY: Valid by the type invariants; both have `max` elements.
+            unsafe { bindings::kapi_net_addrs(self.as_raw(), out, index, max) }
+        })
+    }
 }
 
 impl Clone for NetNs {
@@ -202,28 +211,45 @@ impl NetDev {
     ///
     /// May sleep.
     pub(crate) fn addrs(&self) -> Result<KVec<SockAddr>> {
-        might_sleep();
-        let mut room = 16;
-        loop {
-            let mut raw = KVec::<RawAddr>::with_capacity(room, GFP_KERNEL)?;
-            for _ in 0..room {
-                raw.push(RawAddr::new(), GFP_KERNEL)?;
-            }
-            let max = u32::try_from(room)?;
-            let out = raw.as_mut_ptr().cast();
+        let read = read_addrs(|out, _, max| {
             // SAFETY: Valid by the type invariants; `out` has `max` elements.
-            let n = unsafe { bindings::kapi_dev_addrs(self.0.as_ptr(), out, max) };
-            if n > max {
-                // Addresses come and go: leave some room.
-                room = (n as usize).saturating_add(16);
-                continue;
-            }
-            let mut addrs = KVec::with_capacity(n as usize, GFP_KERNEL)?;
-            for addr in raw.iter().filter_map(RawAddr::parse) {
-                addrs.push(addr, GFP_KERNEL)?;
-            }
-            return Ok(addrs);
+            unsafe { bindings::kapi_dev_addrs(self.0.as_ptr(), out, max) }
+        })?;
+        let mut addrs = KVec::with_capacity(read.len(), GFP_KERNEL)?;
+        for (addr, _) in read {
+            addrs.push(addr, GFP_KERNEL)?;
         }
+        Ok(addrs)
+    }
+}
+
+/// Calls `read` until there is room for all addresses, and a number for each. It writes as many as
+/// fit, and returns how many there are. May sleep.
+fn read_addrs(
+    read: impl Fn(*mut bindings::__kernel_sockaddr_storage, *mut u32, u32) -> u32,
+) -> Result<KVec<(SockAddr, u32)>> {
+    might_sleep();
+    let mut room = 16;
+    loop {
+        let mut raw = KVec::<RawAddr>::with_capacity(room, GFP_KERNEL)?;
+        for _ in 0..room {
+            raw.push(RawAddr::new(), GFP_KERNEL)?;
+        }
+        let mut numbers = KVec::from_elem(0u32, room, GFP_KERNEL)?;
+        let max = u32::try_from(room)?;
+        let n = read(raw.as_mut_ptr().cast(), numbers.as_mut_ptr(), max);
+        if n > max {
+            // Addresses come and go: leave some room.
+            room = (n as usize).saturating_add(16);
+            continue;
+        }
+        let mut addrs = KVec::with_capacity(n as usize, GFP_KERNEL)?;
+        for (raw, number) in raw.iter().zip(numbers).take(n as usize) {
+            if let Some(addr) = raw.parse() {
+                addrs.push((addr, number), GFP_KERNEL)?;
+            }
+        }
+        return Ok(addrs);
     }
 }
 

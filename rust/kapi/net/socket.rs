@@ -40,7 +40,10 @@ use kernel::{
     error::to_result,
     ffi, new_work,
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::Atomic,
+        Arc, //
+    },
     task::might_sleep,
     workqueue::{
         impl_has_work,
@@ -80,6 +83,8 @@ pub(super) struct Handle {
     sock: NonNull<bindings::socket>,
     stock: Stock,
     net: NetRef,
+    /// It is frozen, see [`Frozen`](super::Frozen).
+    pub(super) frozen: Atomic<bool>,
 }
 
 // SAFETY: A socket may be used and released from any thread.
@@ -97,6 +102,10 @@ impl WorkItem for Handle {
     /// Releases the socket after it was dropped.
     fn run(this: Pin<KBox<Self>>) {
         this.detach();
+        if this.thaw() {
+            // Nothing of it may be sent any more.
+            this.abort(errno::econnaborted());
+        }
         // SAFETY: Owned by the type invariants, and nobody uses it any more.
         unsafe { bindings::sock_release(this.sock.as_ptr()) };
     }
@@ -135,6 +144,7 @@ impl Handle {
                     sock: unsafe { NonNull::new_unchecked(sock) },
                     stock,
                     net,
+                    frozen: Atomic::new(false),
                 }),
                 GFP_KERNEL,
             )
@@ -397,13 +407,8 @@ impl Socket {
         }
     }
 
-    /// Resets the connection: queued data is not sent any more.
-    ///
-    /// The owner, if there still is one, sees the error `cause`.
-    pub(crate) fn abort(&self, cause: Error) {
-        might_sleep();
-        // SAFETY: Valid by the type invariants. It fails if the connection is closed already.
-        unsafe { bindings::tcp_abort(self.0.sk(), cause.to_errno().wrapping_neg()) };
+    pub(super) fn handle(&self) -> &Handle {
+        &self.0
     }
 
     /// Bounds how long data and probes may stay unacknowledged; 0: as TCP does by itself.

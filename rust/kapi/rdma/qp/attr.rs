@@ -354,6 +354,14 @@ impl<'a> Attr<'a> {
         )?
     }
 
+    /// Whether the state of the path is set, and if so whether that asks for another path now.
+    pub(crate) fn leaves_path(&self) -> Option<bool> {
+        self.get(
+            bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
+            self.raw.path_mig_state == bindings::ib_mig_state_IB_MIG_MIGRATED,
+        )
+    }
+
     /// The rights of the peer, of [`access`](crate::kapi::rdma::mr::access).
     pub(crate) fn access(&self) -> Option<u32> {
         self.get(
@@ -382,6 +390,8 @@ pub(crate) struct Info {
     pub(crate) path: Path,
     /// Every send work request completes with an entry of the CQ.
     pub(crate) sig_all: bool,
+    /// Another path takes over when this one is lost.
+    pub(crate) armed: bool,
 }
 
 impl Info {
@@ -396,6 +406,10 @@ impl Info {
         attr.path_mtu = mtu_enum(self.path_mtu);
         attr.qp_access_flags = Count::at_most(self.access);
         attr.max_rd_atomic = self.max_rd_atomic;
+        attr.path_mig_state = match self.armed {
+            true => bindings::ib_mig_state_IB_MIG_ARMED,
+            false => bindings::ib_mig_state_IB_MIG_MIGRATED,
+        };
         attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
         self.path.fill(attr);
         attr.port_num = PORT;

@@ -174,6 +174,10 @@ pub(crate) enum Event {
     /// A QP with an SRQ is in the error state, and takes no more requests from it
     /// (`IB_EVENT_QP_LAST_WQE_REACHED`).
     LastWqeReached,
+    /// The QP goes on over another path (`IB_EVENT_PATH_MIG`).
+    PathMig,
+    /// The QP has lost its path, and there is no other one (`IB_EVENT_PATH_MIG_ERR`).
+    PathMigErr,
 }
 
 impl<'a, D: Driver> New<'a, D> {
@@ -227,6 +231,8 @@ impl<D: Driver> Qp<D> {
             Event::ReqErr => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             Event::AccessErr => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
             Event::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+            Event::PathMig => bindings::ib_event_type_IB_EVENT_PATH_MIG,
+            Event::PathMigErr => bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
         };
         // SAFETY: The structure is initialised.
         ev.device = unsafe { (*qp).device };
