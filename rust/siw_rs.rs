@@ -47,6 +47,10 @@ module! {
             default: 1,
             description: "1: connect queue pairs by ibv_modify_qp alone, over TCP port 290, 0: only with a connection manager",
         },
+        resume: u32 {
+            default: 0,
+            description: "1: connections go on over another path when theirs is lost, with peers that have this set, too",
+        },
         eql: u32 {
             default: 0,
             description: "tell by 1: the length of TCP's queue, 0: sequence numbers, what the peer has acknowledged",
@@ -86,6 +90,7 @@ impl kernel::Module for Module {
             peer_to_peer: param(module_parameters::peer_to_peer.value()),
             large_fpdus: param(module_parameters::large_fpdus.value()),
             zcopy_min: param(module_parameters::zcopy_min.value()),
+            resume: param(module_parameters::resume.value()),
             eql: param(module_parameters::eql.value()),
             pairs: param(module_parameters::pairs.value()),
             reg_failure: param(module_parameters::reg_failure.value()),

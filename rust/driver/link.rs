@@ -68,9 +68,15 @@ impl NetdevEvents for Events {
                 dev.port_state(ndev);
                 dev.port_event(PortEvent::GidChange);
             }
-            NetdevEvent::Change => dev.port_state(ndev),
+            NetdevEvent::Change => {
+                dev.port_state(ndev);
+                dev.endpoints.look_at_paths();
+            }
             // At module exit the notifier reports "down" and "unregister" for devices that stay.
-            NetdevEvent::Down if !ndev.is_up() => dev.port_state(ndev),
+            NetdevEvent::Down if !ndev.is_up() => {
+                dev.port_state(ndev);
+                dev.endpoints.look_at_paths();
+            }
             NetdevEvent::ChangeAddr => {
                 dev.mac_changed();
                 dev.port_event(PortEvent::GidChange);
@@ -88,6 +94,7 @@ impl NetdevEvents for Events {
         if event == AddrEvent::Removed {
             dev.check_addrs();
         }
+        dev.attend_doors();
         // The GIDs from 1 on are the addresses, so the core has to read the table again. That reads
         // the network device, so it waits while the device is down and perhaps about to go.
         if ndev.is_up() {

@@ -78,6 +78,8 @@ ranks! {
     Expected = c"siw_expected", Process;
     /// The state of a connection: handshake, upcalls owed, deadline.
     Endpoint = c"siw_ep", Process;
+    /// The sessions of the module.
+    Sessions = c"siw_sessions", Process;
     /// A listener's connections without a complete request.
     Embryos = c"siw_embryos", Process;
     /// A device's table of open connections.
@@ -125,6 +127,10 @@ ranks! {
     Files = c"siw_files", Process;
     /// What is noted about the end of a connection (`iwarp::cm::Notes`).
     EpNotes = c"siw_ep_notes", HardIrq;
+    /// The socket of a connection.
+    EpSocket = c"siw_ep_socket", HardIrq;
+    /// The request to go on over another TCP connection that a session has got.
+    Arrival = c"siw_arrival", Process;
     /// The progress of a wait for a peer without a connection manager.
     Pair = c"siw_pair", HardIrq;
     /// What the owner of a QP's token completes when it has given the token up.

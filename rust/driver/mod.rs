@@ -103,6 +103,7 @@ impl Secret for StagSecret {
 }
 
 /// The data of the module, which all devices share.
+#[pin_data]
 pub(crate) struct Shared {
     /// One generator for the module, so that the STags of two devices never coincide.
     stags: StagGenerator<StagSecret>,
@@ -115,6 +116,9 @@ pub(crate) struct Shared {
     pub(crate) net: NetRef,
     /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
+    /// The connections that can go on over another path.
+    #[pin]
+    pub(crate) sessions: cm::Sessions,
     /// Work queue of the control pipelines.
     pub(crate) control: WorkQueue,
     /// The programs that have memory on demand.
@@ -136,12 +140,14 @@ impl Shared {
         let control = WorkQueue::new(c"siw_control", Kind::Unbound)?;
         let programs = rdma::Programs::new(c"siw_pages")?;
         let movers = datamover::Movers::new()?;
-        let shared = Self {
+        Arc::pin_init(
+            pin_init!(Self {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
             qpns_made: Atomic::new(random::u32().into()),
             net,
             cm,
+            sessions <- cm::Sessions::new(),
             control,
             programs,
             movers,
@@ -149,8 +155,9 @@ impl Shared {
             boot_id: random::u64(),
             module,
             params,
-        };
-        Ok(Arc::new(shared, GFP_KERNEL)?)
+            }),
+            GFP_KERNEL,
+        )
     }
 
     /// Generates an STag, whose index may be in use. Any context.

@@ -29,6 +29,8 @@ pub(crate) struct Params {
     pub(crate) rule: Rule,
     /// Connect queue pairs without a connection manager.
     pub(crate) pairs: bool,
+    /// Go on over another path when that of a connection is lost, with peers that do so, too.
+    pub(crate) resume: bool,
     /// Largest page of a translation table, as a power of two: small ones let a test have long
     /// tables. Regions that exist are not affected.
     pub(crate) att_page_shift: u32,
@@ -69,6 +71,7 @@ pub(crate) struct Numbers {
     pub(crate) zcopy_min: u32,
     pub(crate) eql: u32,
     pub(crate) pairs: u32,
+    pub(crate) resume: u32,
     pub(crate) reg_failure: u32,
     pub(crate) ctrl_inline_pages: u32,
     pub(crate) ctrl_delay_us: u32,
@@ -87,6 +90,7 @@ impl Params {
             zcopy_min: given.zcopy_min,
             rule: rule(given.eql)?,
             pairs: flag(given.pairs)?,
+            resume: flag(given.resume)?,
             drains: flag(given.reg_failure)?,
             att_page_shift: ATT_PAGE_SHIFT,
             control: Control {
@@ -234,6 +238,14 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
             if !pairs {
                 dev.doors.close();
             }
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"resume",
+        get: |dev| dev.params.lock().resume.into(),
+        set: |dev, value| {
+            dev.params.lock().resume = flag(value)?;
             Ok(())
         },
     },

@@ -96,6 +96,13 @@ counters! {
     NoRoute = c"no_route",
     /// Connections reset because their orderly close timed out.
     DrainTimeouts = c"drain_timeouts",
+    /// Connections that went on over another path.
+    Resumes = c"resumes",
+    /// Connections that lost their path and found no other one.
+    ResumeFailures = c"resume_failures",
+    /// Requests to go on with a connection that were refused, by either side: unknown, stale, or
+    /// not from the peer.
+    ResumeRefused = c"resume_refused",
     /// Work requests flushed.
     Flushed = c"flushed",
     /// Registrations, invalidations and binds executed in the control pipeline.

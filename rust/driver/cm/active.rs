@@ -93,7 +93,7 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let result = ep
         .open()
         .and_then(|()| ep.bind_new_qp(qp))
-        .and_then(|()| ep.sock.connect(&remote).map(|_| ()));
+        .and_then(|()| ep.socket().connect(&remote).map(|_| ()));
     ep.trace(Step::Connect, &result);
     if result.is_ok() {
         ep.dev.stats.inc(Counter::ActiveConnects);
@@ -133,8 +133,8 @@ impl Endpoint {
             return Err(EINVAL);
         };
         let sent = match &inner.pair {
-            Some(pair) => pair.send_request(&self.sock, machine),
-            None => mpa_io::send(&mut self.sock.lock(), request),
+            Some(pair) => pair.send_request(&self.socket(), machine),
+            None => mpa_io::send(&mut self.socket().lock(), request),
         };
         self.trace(Step::Request, &sent);
         sent
@@ -143,7 +143,7 @@ impl Endpoint {
     /// Reads what has arrived of the MPA reply.
     pub(super) fn read_reply(&self, inner: &mut Inner) -> Read<Reply, Error> {
         match &mut inner.hs {
-            Handshake::Initiator(machine, _) => mpa_io::read(&self.sock, &mut **machine),
+            Handshake::Initiator(machine, _) => mpa_io::read(&self.socket(), &mut **machine),
             _ => Read::End(EINVAL),
         }
     }
@@ -157,7 +157,7 @@ impl Endpoint {
         };
         let sent = machine
             .negotiated()
-            .is_some_and(|net| mpa_io::send_terminate(&self.sock, &net, code).is_ok());
+            .is_some_and(|net| mpa_io::send_terminate(&self.socket(), &net, code).is_ok());
         if sent {
             self.dev.stats.inc(Counter::TxTerminate);
         }
@@ -173,8 +173,8 @@ impl Endpoint {
         let (ird, ord) = inner.depth;
         id.upcall(CmEvent::ConnectReply {
             status: Ok(()),
-            local: self.sock.local_addr().or_else(|_| id.local_addr())?,
-            remote: self.sock.peer_addr().or_else(|_| id.m_remote_addr())?,
+            local: self.socket().local_addr().or_else(|_| id.local_addr())?,
+            remote: self.socket().peer_addr().or_else(|_| id.m_remote_addr())?,
             ird,
             ord,
             pdata: shown(machine.private_data()),

@@ -100,7 +100,7 @@ impl Endpoint {
         self.quiesce();
         Input::Quiesced {
             how,
-            unsent: self.sock.sent().queued() != 0,
+            unsent: self.socket().sent().queued() != 0,
         }
     }
 
@@ -118,7 +118,7 @@ impl Endpoint {
         let Some(qp) = self.qp.as_ref() else {
             return Pushed::Lost;
         };
-        match qp.push_terminate(&self.sock) {
+        match qp.push_terminate(&self.socket()) {
             Progress::Sent => Pushed::Sent,
             Progress::NoSpace => Pushed::NoSpace,
             Progress::NoMemory => Pushed::NoMemory,
@@ -129,21 +129,22 @@ impl Endpoint {
     /// Sends our FIN. What the peer still sends is not read.
     pub(super) fn send_fin(&self) -> bool {
         self.set_stage(Stage::Closed);
-        self.sock.send_fin().is_ok()
+        self.socket().send_fin().is_ok()
     }
 
     /// Sends our FIN, which nothing precedes any more. If there is no memory for it, a peer that
     /// has not closed gets an RST. One that has closed knows that the end is near, and bounds the
     /// wait for our FIN itself.
     pub(super) fn fin_or_reset(&self) {
-        if let Err(ENOMEM) = self.sock.send_fin() {
+        if let Err(ENOMEM) = self.socket().send_fin() {
             self.dev.stats.inc(Counter::Aborts);
-            self.sock.abort(errno::econnaborted());
+            self.socket().abort(errno::econnaborted());
         }
     }
 
     /// The last step, from any state. Afterwards the endpoint is only memory.
     pub(super) fn finish(self: &Arc<Self>, inner: &mut Inner, end: End, owed: Owed) {
+        self.end_session(inner);
         self.quiesce();
         self.end_socket(inner, end);
         if let Some(qp) = self.qp.as_ref() {
@@ -166,10 +167,10 @@ impl Endpoint {
     /// Closes the socket.
     pub(super) fn end_socket(self: &Arc<Self>, inner: &mut Inner, end: End) {
         self.set_stage(Stage::Closed);
-        self.sock.detach();
+        self.socket().detach();
         if let End::Reset = end {
             let cause = self.notes.lock().cause().unwrap_or(Cause::Aborted);
-            self.sock.abort(errno(cause));
+            self.socket().abort(errno(cause));
         }
         self.leave_listener(inner);
     }

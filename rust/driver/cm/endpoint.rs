@@ -13,20 +13,21 @@ use super::{
         QpRef,
         Siw, //
     },
+    hook::Hook,
     listener::Listener,
     pair::Pair,
-    probe::Probing, //
+    probe::Probing,
+    session::{
+        Inbox,
+        Resumption, //
+    }, //
 };
 use crate::kapi::{
     context,
     errno,
     net::{
-        RxSock,
-        SockView,
         Socket,
-        SocketEvents,
-        TcpState,
-        TxSock, //
+        TcpState, //
     },
     rdma::iwcm::CmId,
     sync::SpinLockIrq,
@@ -36,7 +37,6 @@ use iwarp::{
     cm::{
         self,
         Action,
-        Cause,
         Count,
         End,
         Facts,
@@ -48,7 +48,8 @@ use iwarp::{
     mpa::{
         Initiator,
         Responder, //
-    }, //
+    },
+    wire::session::Refused, //
 };
 use kernel::{
     prelude::*,
@@ -100,6 +101,10 @@ pub(super) struct Inner {
     pub(super) pair: Option<Arc<Pair>>,
     /// IRD and ORD for the next upcall.
     pub(super) depth: (u8, u8),
+    /// How the connection goes on when its path is lost.
+    pub(super) session: Option<KBox<Resumption>>,
+    /// Private data of the refusal of a request.
+    pub(super) refusal: Option<Refused>,
     /// When the state has lasted too long, in jiffies.
     deadline: Option<Jiffies>,
 }
@@ -113,6 +118,8 @@ impl Inner {
             listener: None,
             pair: None,
             depth: (0, 0),
+            session: None,
+            refusal: None,
             deadline: None,
         }
     }
@@ -131,14 +138,23 @@ pub(super) enum Stage {
     Closed = 3,
 }
 
-/// One TCP connection.
+/// One TCP connection. With a session it may be one after another: all that refers to the
+/// connection of a QP stays valid when its path is lost, see `super::session`.
 #[pin_data]
 pub(crate) struct Endpoint {
     pub(super) id: usize,
     /// Number of the listener that accepted it; 0 on the active side.
     pub(super) origin: usize,
     pub(super) dev: DeviceRef,
-    pub(super) sock: Arc<Socket>,
+    #[pin]
+    sock: SpinLockIrq<Arc<Socket>>,
+    /// There is a session.
+    armed: Atomic<bool>,
+    /// The path is to be left.
+    pub(super) leaves: Atomic<bool>,
+    /// For the request that the session goes on over another TCP connection.
+    #[pin]
+    pub(super) inbox: Mutex<Inbox>,
     /// Holds the QP until the endpoint is freed. The reference back, `Qp::link`, is dropped when
     /// the connection is closed.
     pub(super) qp: SetOnce<QpRef>,
@@ -180,54 +196,6 @@ impl WorkItem<1> for Endpoint {
     }
 }
 
-/// The socket's hold on the endpoint. The callbacks need a counted reference to queue it.
-struct Hook(Arc<Endpoint>);
-
-impl SocketEvents for Hook {
-    fn data_ready(&self, sk: &mut RxSock<'_>) {
-        match self.0.stage() {
-            // In `Closed`, a peer that goes on sending may rule out an orderly end.
-            Stage::Handshake | Stage::Closed => self.0.wake(),
-            Stage::Stream => {
-                if let Some(qp) = self.0.qp.as_ref() {
-                    qp.rx_ready(sk);
-                }
-            }
-            Stage::Terminating => {}
-        }
-    }
-
-    fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
-        match (self.0.stage(), self.0.qp.as_ref()) {
-            (Stage::Stream, Some(qp)) => qp.tx_space(sk, tx),
-            (Stage::Terminating, _) if sk.space() == 0 => {}
-            (stage, _) => {
-                sk.clear_nospace();
-                if stage == Stage::Terminating {
-                    self.0.wake();
-                }
-            }
-        }
-    }
-
-    fn state_change(&self, sk: &SockView) {
-        // The error is kept for the status of the CLOSE upcall, because the next call into the
-        // socket may clear it. An error after our FIN is not the cause of the end.
-        let stage = self.0.stage();
-        if let (TcpState::Close, Some(e), true) = (sk.state(), sk.error(), stage != Stage::Closed) {
-            let first = self.0.notes.lock().note(Cause::Host(e));
-            if first && stage != Stage::Handshake {
-                self.0.count_loss(e);
-            }
-        }
-        self.0.wake();
-    }
-
-    fn error_report(&self, sk: &SockView) {
-        self.state_change(sk);
-    }
-}
-
 impl Endpoint {
     /// Makes an endpoint. It is in no table and has no callbacks yet: see [`Self::open`].
     pub(super) fn new(
@@ -243,7 +211,10 @@ impl Endpoint {
                 id,
                 origin,
                 dev,
-                sock,
+                sock <- ranked_spinlock!(Rank::EpSocket, sock),
+                armed: Atomic::new(false),
+                leaves: Atomic::new(false),
+                inbox <- ranked_mutex!(Rank::Arrival, Inbox::new()),
                 qp: SetOnce::new(),
                 stage: Atomic::new(Stage::Handshake as u32),
                 first_fpdu: Atomic::new(false),
@@ -264,12 +235,12 @@ impl Endpoint {
     /// wait until it is set up.
     pub(super) fn open(self: &Arc<Self>) -> Result {
         self.dev.endpoints.insert(self)?;
-        self.sock.attach(Arc::new(Hook(self.clone()), GFP_KERNEL)?)
+        self.socket().attach(Hook::new(self, true)?)
     }
 
     /// Counts the loss of the stream, by what TCP says.
     #[cold]
-    fn count_loss(&self, e: Error) {
+    pub(super) fn count_loss(&self, e: Error) {
         if e == ETIMEDOUT {
             self.dev.stats.inc(Counter::PeerTimeout);
         } else if [errno::econnreset(), errno::epipe()].contains(&e) {
@@ -279,9 +250,29 @@ impl Endpoint {
         }
     }
 
-    /// The connection.
+    /// The connection. Any context.
     pub(crate) fn socket(&self) -> Arc<Socket> {
-        self.sock.clone()
+        self.sock.lock().clone()
+    }
+
+    /// The connection goes on over `sock`. Returns the former socket.
+    pub(super) fn replace_socket(&self, sock: Arc<Socket>) -> Arc<Socket> {
+        core::mem::replace(&mut *self.sock.lock(), sock)
+    }
+
+    /// Whether there is a session. Any context.
+    pub(crate) fn has_session(&self) -> bool {
+        self.armed.load(Acquire)
+    }
+
+    pub(super) fn arm_session(&self, armed: bool) {
+        self.armed.store(armed, Release);
+    }
+
+    /// Has the connection go on over another path, if it has a session. Any context.
+    pub(crate) fn leave_path(self: &Arc<Self>) {
+        self.leaves.store(true, Release);
+        self.wake();
     }
 
     /// Queues a [`Self::step`]. Any context.
@@ -297,7 +288,7 @@ impl Endpoint {
         self.wake();
     }
 
-    fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> Stage {
         match self.stage.load(Acquire) {
             0 => Stage::Handshake,
             1 => Stage::Stream,
@@ -319,11 +310,19 @@ impl Endpoint {
     }
 
     /// Runs a step in `ms`, or at the deadline if that comes first.
-    fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
+    pub(super) fn look_again(self: &Arc<Self>, inner: &Inner, ms: Msecs) {
         let left = |deadline: Jiffies| deadline.wrapping_sub(context::jiffies());
         let delay = inner.deadline.map_or(Jiffies::MAX, left);
         let delay = delay.min(msecs_to_jiffies(ms));
         self.dev.shared.cm.mod_delayed::<_, 1>(self.clone(), delay);
+    }
+
+    /// Ends [`Self::look_again`]: the next step is at the deadline, if there is one.
+    pub(super) fn look_at_deadline(self: &Arc<Self>, inner: &Inner) {
+        wq::cancel_delayed::<_, 1>(self);
+        if inner.deadline.is_some() {
+            self.look_again(inner, Msecs::MAX);
+        }
     }
 
     pub(super) fn disarm(self: &Arc<Self>, inner: &mut Inner) {
@@ -345,7 +344,8 @@ impl Endpoint {
             first_fpdu: self.first_fpdu.load(Acquire),
             asked: notes.asked(),
             vain: notes.vain(),
-            tcp: match self.sock.state() {
+            tcp: match self.socket().state() {
+                _ if inner.session.as_ref().is_some_and(|it| it.is_parted()) => Tcp::Established,
                 TcpState::SynSent | TcpState::SynRecv => Tcp::Opening,
                 TcpState::Established => Tcp::Established,
                 TcpState::CloseWait => Tcp::PeerClosed,
@@ -360,7 +360,10 @@ impl Endpoint {
 
     /// Makes all progress that can be made now. May sleep, but not for the network.
     fn step(self: &Arc<Self>) {
-        self.run(&mut self.inner.lock(), Action::Look);
+        let mut inner = self.inner.lock();
+        self.tend_session(&mut inner);
+        self.run(&mut inner, Action::Look);
+        self.await_session(&inner);
     }
 
     /// Makes room for another connection, unless the request is complete by now. May sleep, but not
@@ -426,10 +429,14 @@ impl Endpoint {
                 self.retire();
                 return None;
             }
+            Action::Release => {
+                self.retire();
+                return None;
+            }
 
             Action::SendRequest => Input::RequestSent(self.send_request(inner)),
             Action::ReadError => {
-                let error = self.sock.take_error().err();
+                let error = self.socket().take_error().err();
                 Input::SocketError(error.unwrap_or_else(errno::econnrefused))
             }
             Action::ReadReply => Input::Reply(self.read_reply(inner)),
@@ -439,8 +446,8 @@ impl Endpoint {
             Action::ReportConnected => Input::Reported(self.report_connected(inner)),
             Action::ReadRequest => Input::Request(self.read_request(inner)),
             Action::Offer => Input::Offered(self.offer(inner)),
-            Action::Meet => Input::Met(self.meet(inner)),
-            Action::Refuse => Input::Refused(self.refuse(inner, &[])),
+            Action::Meet => self.meet(inner),
+            Action::Refuse => Input::Refused(self.refuse_request(inner)),
             Action::EndHold => {
                 self.end_hold();
                 return None;

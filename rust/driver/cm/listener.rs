@@ -81,6 +81,8 @@ pub(crate) struct Listener {
     /// The addresses of the peers that those QPs wait for, as GIDs: one entry for each QP.
     #[pin]
     expected: Mutex<KVec<[u8; 16]>>,
+    /// It is for sessions, too, whose peers come from anywhere.
+    public: Atomic<bool>,
     /// Set right after creation; the socket's callback needs the listener first.
     sock: SetOnce<net::Listener>,
     open: Atomic<bool>,
@@ -152,6 +154,7 @@ fn listen(
         pin_init!(Listener {
             cm_id,
             expected <- ranked_mutex!(Rank::Expected, KVec::new()),
+            public: Atomic::new(false),
             id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),
@@ -195,19 +198,38 @@ impl Listener {
         Ok(self.expected.lock().push(peer, GFP_KERNEL)?)
     }
 
-    /// Removes one QP that waits for `peer`. Returns whether none is left, for any peer. Sleeps.
-    pub(super) fn forget(&self, peer: &[u8; 16]) -> bool {
+    /// Removes one QP that waits for `peer`. Sleeps.
+    pub(super) fn forget(&self, peer: &[u8; 16]) {
         let mut expected = self.expected.lock();
         if let Some(at) = expected.iter().position(|one| one == peer) {
             // The index is valid, so this cannot fail.
             let _ = expected.remove(at);
         }
-        expected.is_empty()
+    }
+
+    /// Forgets all QPs.
+    pub(super) fn forget_all(&self) {
+        let expected = core::mem::take(&mut *self.expected.lock());
+        drop(expected);
+    }
+
+    /// Whether no QP waits.
+    pub(super) fn expects_nobody(&self) -> bool {
+        self.expected.lock().is_empty()
+    }
+
+    /// Whether it is for sessions, too.
+    pub(super) fn is_public(&self) -> bool {
+        self.public.load(Acquire)
+    }
+
+    pub(super) fn set_public(&self, public: bool) {
+        self.public.store(public, Release);
     }
 
     /// Whether a connection from `peer` may be for a pair: the host is one that a QP waits for, and
     /// the port is one that unprivileged programs cannot bind.
-    fn expects(&self, peer: &SockAddr) -> bool {
+    pub(super) fn expects(&self, peer: &SockAddr) -> bool {
         peer.port() < FIRST_FREE_PORT && self.expected.lock().contains(&unmapped(*peer).to_gid())
     }
 
@@ -239,7 +261,10 @@ impl Listener {
 
     /// Makes an endpoint of a new connection.
     fn admit(self: &Arc<Self>, child: Socket) -> Result {
-        if self.cm_id.is_none() && !child.peer_addr().is_ok_and(|peer| self.expects(&peer)) {
+        let expected = self.cm_id.is_some()
+            || self.is_public()
+            || child.peer_addr().is_ok_and(|peer| self.expects(&peer));
+        if !expected {
             self.dev.stats.inc(Counter::PairRefused);
             child.abort(errno::econnrefused());
             return Ok(());

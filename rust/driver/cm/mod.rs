@@ -25,10 +25,12 @@ pub(crate) mod listener;
 
 mod active;
 mod closing;
+mod hook;
 mod mpa_io;
 mod pair;
 mod passive;
 mod probe;
+mod session;
 mod up;
 
 use super::{
@@ -70,7 +72,8 @@ pub(crate) use self::{
     pair::{
         Doors,
         Pair, //
-    }, //
+    },
+    session::Sessions, //
 };
 
 #[vtable]
@@ -215,10 +218,22 @@ impl Endpoints {
     pub(crate) fn abort_without_addr(&self, net: &NetNs) {
         let map = self.map.lock();
         for ep in map.tree.values() {
-            let local = ep.sock.local_addr().map(listener::unmapped);
-            if local.is_ok_and(|local| !net.has_addr(&local)) {
-                ep.request_teardown(Teardown::Abort(errno::eaddrnotavail()));
+            let local = ep.socket().local_addr().map(listener::unmapped);
+            if !local.is_ok_and(|local| !net.has_addr(&local)) {
+                continue;
             }
+            match ep.has_session() {
+                true => ep.leave_path(),
+                false => ep.request_teardown(Teardown::Abort(errno::eaddrnotavail())),
+            }
+        }
+    }
+
+    /// Has the connections with a session look whether their path is lost. May sleep.
+    pub(crate) fn look_at_paths(&self) {
+        let map = self.map.lock();
+        for ep in map.tree.values().filter(|ep| ep.has_session()) {
+            ep.wake();
         }
     }
 

@@ -24,6 +24,7 @@ use iwarp::{
         Reply,
         Request,
         Responder,
+        Revision,
         RtrSet,
         MAX_FRAME, //
     },
@@ -51,7 +52,7 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
         large_fpdus: params.large_fpdus,
         // A flag in reserved bits, as the one before.
         send_imm: params.large_fpdus,
-        resume: false,
+        resume: params.resume,
         ird,
         ord,
         max_ird: MAX_DEPTH,
@@ -60,11 +61,23 @@ pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {
     }
 }
 
+/// The configuration of the handshake that resumes a session. What it negotiates is not used,
+/// because the stream goes on.
+pub(super) fn config_of_session(dev: &Device) -> Config {
+    Config {
+        revision: Revision::One,
+        resume: false,
+        ..config(dev, 0, 0, RtrSet::NONE)
+    }
+}
+
 /// The responder's machine for a new connection. The other end of a `pair` is this driver, too.
 pub(super) fn responder(dev: &Device, pair: bool) -> Responder {
     let config = config(dev, MAX_DEPTH, MAX_DEPTH, RtrSet::NONE);
     Responder::new(Config {
         send_imm: config.send_imm || pair,
+        // A session belongs to a connection that rdma_cm knows.
+        resume: config.resume && !pair,
         ..config
     })
 }

@@ -94,7 +94,7 @@ impl Endpoint {
         let Handshake::Responder(machine) = &mut inner.hs else {
             return Read::End(EINVAL);
         };
-        let read = mpa_io::read(&self.sock, &mut **machine);
+        let read = mpa_io::read(&self.socket(), &mut **machine);
         if let Read::Whole(request) = &read {
             // The core gets the depths of the peer, as from the C driver: the peer's IRD is our
             // ORD.
@@ -127,12 +127,20 @@ impl Endpoint {
         let (ird, ord) = inner.depth;
         id.upcall(CmEvent::ConnectRequest {
             number: self.id,
-            local: listener::unmapped(self.sock.local_addr()?),
-            remote: listener::unmapped(self.sock.peer_addr()?),
+            local: listener::unmapped(self.socket().local_addr()?),
+            remote: listener::unmapped(self.socket().peer_addr()?),
             ird,
             ord,
             pdata: shown(machine.private_data()),
         })
+    }
+
+    /// Answers a request that no consumer gets with a refusal.
+    pub(super) fn refuse_request(&self, inner: &Inner) -> Result {
+        match &inner.refusal {
+            Some(refused) => self.refuse(inner, &refused.emit()),
+            None => self.refuse(inner, &[]),
+        }
     }
 
     /// Answers a request with a refusal.
@@ -145,7 +153,9 @@ impl Endpoint {
         let result = machine
             .reject(pdata, &mut frame)
             .map_err(|_| EINVAL)
-            .and_then(|len| mpa_io::send(&mut self.sock.lock(), frame.get(..len).unwrap_or(&[])));
+            .and_then(|len| {
+                mpa_io::send(&mut self.socket().lock(), frame.get(..len).unwrap_or(&[]))
+            });
         self.dev.stats.inc(Counter::Rejects);
         if result.is_ok() {
             self.set_stage(Stage::Closed);
@@ -160,13 +170,19 @@ impl Endpoint {
         id: CmId<Siw>,
         param: &ConnParam<'_>,
     ) -> Result<Established> {
-        if self.sock.state() != TcpState::Established {
+        if self.socket().state() != TcpState::Established {
             return Err(errno::econnreset());
         }
         let (ird, ord) = (depth(param.ird)?, depth(param.ord)?);
-        let Handshake::Responder(machine) = &inner.hs else {
+        let Handshake::Responder(machine) = &mut inner.hs else {
             return Err(EINVAL);
         };
+        if machine.may_offer(param.pdata.len()) {
+            // Without one the connection lives as long as its path.
+            if let Ok(offer) = self.new_offer() {
+                machine.offer(offer);
+            }
+        }
         let mut frame = [0u8; MAX_FRAME];
         let (len, est) = machine
             .accept(ird, ord, param.pdata, &mut frame)

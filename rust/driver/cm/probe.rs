@@ -69,7 +69,7 @@ impl Probing {
 impl Endpoint {
     /// The peer asks for a connection: probes the other connections of its host. May sleep.
     pub(super) fn probe_others(&self) {
-        if let Ok(host) = self.sock.peer_addr() {
+        if let Ok(host) = self.socket().peer_addr() {
             if self.dev.endpoints.probe(host.to_gid()) {
                 self.dev.slow_probes_in(msecs_to_jiffies(PROBES_MS));
             }
@@ -81,7 +81,8 @@ impl Endpoint {
         if self.probing.idle.read_once() <= SILENCE.into() {
             return false;
         }
-        if !self.probing.hurried.xchg(true, Relaxed) && self.sock.set_keepidle(SILENCE).is_err() {
+        if !self.probing.hurried.xchg(true, Relaxed) && self.socket().set_keepidle(SILENCE).is_err()
+        {
             self.probing.hurried.write_once(false);
         }
         true
@@ -91,7 +92,7 @@ impl Endpoint {
         if self.probing.hurried.xchg(false, Relaxed) {
             let idle = self.probing.idle.read_once();
             let _ = self
-                .sock
+                .socket()
                 .set_keepidle(u16::try_from(idle).unwrap_or(u16::MAX));
         }
     }
@@ -111,7 +112,7 @@ impl Endpoints {
         let until = now.wrapping_add(msecs_to_jiffies(SEARCH_MS));
         map.searched = Some((host, until));
         let is_of = |ep: &Arc<Endpoint>| {
-            let peer = ep.sock.peer_addr();
+            let peer = ep.socket().peer_addr();
             peer.is_ok_and(|peer| peer.to_gid() == host)
         };
         let theirs = map.tree.values().filter(|ep| is_of(ep));

@@ -26,6 +26,7 @@ use crate::kapi::{
     errno,
     net::{
         LockedSock,
+        Socket,
         TcpState, //
     },
     rdma::iwcm::CmId, //
@@ -46,6 +47,8 @@ use kernel::{
 
 /// Further probes of an idle peer follow each other in this part of the time before the first.
 const PROBES: u16 = 5;
+/// With a session probes show that the path is lost: the seconds before the first, and between two.
+const PROBES_OF_SESSION: (u16, u16) = (1, 1);
 
 /// The queue pair `qpn`, if the caller may connect it.
 ///
@@ -102,7 +105,7 @@ impl Endpoint {
             // The QP of a pair enters RTS when its program says so.
             qp.step(Event::Established)?;
         }
-        self.bound_silence()?;
+        self.watch_peer(&self.socket(), est.session.is_some())?;
         inner.depth = (to_event(est.ird), to_event(est.ord));
         qp.set_depths(est.ird, est.ord);
         let params = StreamParams {
@@ -117,9 +120,12 @@ impl Endpoint {
             self.set_stage(Stage::Stream);
             Ok(())
         })?;
+        if let Some(offer) = &est.session {
+            self.begin_session(inner, offer);
+        }
         self.trace(Step::Up, &Ok(()));
         // Takes what arrived before the QP had the stream.
-        self.sock.run_data_ready();
+        self.socket().run_data_ready();
         if !est.hold_tx {
             qp.end_hold();
         }
@@ -131,17 +137,20 @@ impl Endpoint {
     /// TCP probes only an idle peer. The user timeout bounds both that and the acknowledgement of
     /// data. Without one TCP counts probes and retransmissions (`tcp_keepalive_probes`,
     /// `tcp_retries2`).
-    fn bound_silence(&self) -> Result {
+    pub(super) fn watch_peer(&self, sock: &Socket, session: bool) -> Result {
         let Silence {
             keepalive,
             dead_after,
         } = self.dev.params.lock().silence;
-        if keepalive != 0 {
-            self.sock
-                .set_keepalive(keepalive, (keepalive / PROBES).max(1))?;
-            self.probing.begin(keepalive);
+        let (idle, interval) = match session {
+            true => PROBES_OF_SESSION,
+            false => (keepalive, (keepalive / PROBES).max(1)),
+        };
+        if idle != 0 {
+            sock.set_keepalive(idle, interval)?;
+            self.probing.begin(idle);
         }
-        self.sock.set_user_timeout(dead_after)
+        sock.set_user_timeout(dead_after)
     }
 
     /// Lets the QP transmit.
@@ -157,9 +166,10 @@ impl Endpoint {
         if let (true, Some(qp)) = (late, self.qp.as_ref()) {
             qp.receive_here();
         }
-        self.sock.run_data_ready();
+        self.socket().run_data_ready();
         let undelivered = {
-            let _locked = self.sock.lock();
+            let socket = self.socket();
+            let _locked = socket.lock();
             let qp = self.qp.as_ref();
             qp.is_some_and(|qp| qp.has_undelivered())
         };
@@ -171,14 +181,14 @@ impl Endpoint {
 
     /// A datamover has finished a deferred reception. Any context.
     pub(crate) fn received(self: &Arc<Self>) {
-        if self.sock.state() != TcpState::Established {
+        if self.socket().state() != TcpState::Established {
             self.wake();
         }
     }
 
     /// Whether the socket holds unread bytes of the peer.
     pub(super) fn unread(&self) -> bool {
-        self.sock.peek(&mut [0]).is_ok_and(|n| n > 0)
+        self.socket().peek(&mut [0]).is_ok_and(|n| n > 0)
     }
 
     /// Ends the stream. `event` is for the QP, `how` for the connection.

@@ -146,6 +146,9 @@ pub(crate) struct Device {
     /// Ends the probes of hosts that have come back.
     #[pin]
     probe_end: DelayedWork<Device, 1>,
+    /// Listens where sessions need it.
+    #[pin]
+    attendance: DelayedWork<Device, 2>,
 }
 
 impl_has_delayed_work! {
@@ -154,12 +157,23 @@ impl_has_delayed_work! {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Device { self.probe_end }
 }
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 2> for Device { self.attendance }
+}
 
 impl WorkItem<1> for Device {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         this.endpoints.slow_probes();
+    }
+}
+
+impl WorkItem<2> for Device {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.doors.attend(&this);
     }
 }
 
@@ -204,6 +218,7 @@ impl Device {
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
                 probe_end <- new_delayed_work!("siw_probe_end"),
+                attendance <- new_delayed_work!("siw_attendance"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -230,6 +245,9 @@ impl Device {
         let files = self.files.lock().take();
         drop(files);
         self.endpoints.drain();
+        // There are no more sessions.
+        wq::cancel_delayed_sync::<_, 2>(self);
+        self.doors.attend(self);
     }
 
     /// Allocates an unused QP number. The caller enters it in `qps`.
@@ -269,6 +287,12 @@ impl Device {
             boot_id: self.shared.boot_id,
             epoch: self.part_id,
         }
+    }
+
+    /// Has the device listen where sessions need it, now that their number or the addresses of the
+    /// host have changed. Any context.
+    pub(crate) fn attend_doors(self: &Arc<Self>) {
+        self.shared.cm.mod_delayed::<_, 2>(self.clone(), 0);
     }
 
     /// GID `index`: 0 is the hardware address followed by zeros, as rdma_cm users and blktests

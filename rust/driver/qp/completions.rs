@@ -431,7 +431,7 @@ impl QpObj {
     }
 
     /// The same as [`Self::retire`], with what TCP has `sent`.
-    fn retire_acked(&self, SendSeq { una, next }: SendSeq) {
+    pub(super) fn retire_acked(&self, SendSeq { una, next }: SendSeq) {
         // The owner of the token may have left because the FIFO was full.
         if self.retire_after(|fifo| fifo.sent(Sent { una, next })) {
             self.wake_mover(Wake::Unblock);

@@ -2,6 +2,7 @@
 
 //! Queue pairs.
 
+mod carrier;
 mod completions;
 mod control;
 pub(crate) mod end;

@@ -127,6 +127,8 @@ pub(crate) struct Stream {
     /// Turns begun and bytes accepted by TCP, copied from the owner for debugfs.
     pub(super) turns: Atomic<u64>,
     pub(super) sent: Atomic<u64>,
+    /// Bytes that are sent again, copied likewise.
+    pub(super) kept: Atomic<u64>,
     /// The last turn ended for lack of memory.
     pub(super) starved: Atomic<bool>,
     /// The claim of the flush: the word of `iwarp::qp::flush`.
@@ -169,6 +171,7 @@ impl Stream {
             later <- Timer::new(Later::new()),
             turns: Atomic::new(0),
             sent: Atomic::new(0),
+            kept: Atomic::new(0),
             starved: Atomic::new(false),
             flushes: Atomic::new(0),
             unreachable: Atomic::new(false),
@@ -402,6 +405,8 @@ impl QpObj {
         stream.completions.restart(params.rule);
         stream.home.write_once(context::cpu());
         stream.gathers.write_once(false);
+        stream.sent.write_once(0);
+        stream.kept.write_once(0);
         stream.tx.put(tx);
         stream.rx.put(rx);
         if !self.advance(Phase::Rts) {

@@ -182,6 +182,7 @@ impl qp::Operations<Siw> for Qp {
             max_rd_atomic: (depths >> 16).min(255) as u8,
             max_dest_rd_atomic: (depths & 0xffff).min(255) as u8,
             sig_all: qp.sig_all,
+            armed: qp.link.lock().as_ref().is_some_and(|ep| ep.has_session()),
             path: *qp.path.lock(),
         })
     }
@@ -276,6 +277,13 @@ impl QpObj {
             }
             if waited {
                 self.go_back();
+            }
+        }
+        if let Some(leaves) = attr.leaves_path() {
+            let link = self.link.lock().clone();
+            let ep = link.filter(|ep| ep.has_session()).ok_or(EINVAL)?;
+            if leaves {
+                ep.leave_path();
             }
         }
         let path = attr.path(*self.path.lock())?;

@@ -122,6 +122,7 @@ fn outcomes(action: Action) -> Vec<Input<u8>> {
         | Action::WaitFor(_)
         | Action::Decline
         | Action::Drop
+        | Action::Release
         | Action::EndHold
         | Action::Finish { .. } => vec![],
         Action::Look | Action::StreamOver { .. } | Action::LeaveAlone(_) => vec![Input::Look],
@@ -153,6 +154,7 @@ fn outcomes(action: Action) -> Vec<Input<u8>> {
         Action::Offer => results(Input::Offered),
         Action::Meet => vec![
             Input::Met(None),
+            Input::Passed,
             Input::Met(Some(Ok(()))),
             Input::Met(Some(Err(HOST))),
         ],
@@ -470,7 +472,7 @@ impl World {
         assert!(self.heard.last.is_none(), "{action:?} after the end");
         match action {
             Action::Wait | Action::WaitFor(_) => self.rest(),
-            Action::Drop => {
+            Action::Drop | Action::Release => {
                 assert_eq!(self.fsm.owed(), Owed::Nothing);
                 self.heard.last = Some(Last::Nothing);
             }

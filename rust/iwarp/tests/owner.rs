@@ -11,7 +11,9 @@ use iwarp::qp::owner::{
     kick,
     leave,
     phase,
+    resume,
     stop,
+    suspend,
     take,
     Action,
     Leave,
@@ -32,6 +34,9 @@ struct Shared {
     fenced: bool,
     /// Entries on the datamover's list.
     list: u8,
+    /// Sending is suspended in between. Then an entry of the list may find nothing, and serve once
+    /// more.
+    suspends: bool,
 }
 
 /// Where an actor is.
@@ -58,6 +63,11 @@ enum At {
     Stop,
     StopStore(u32),
     AwaitStopped,
+    Suspend,
+    SuspendStore(u32),
+    AwaitSuspended,
+    Resume,
+    ResumeStore(u32),
     Done,
 }
 
@@ -105,7 +115,7 @@ impl Actor {
                 self.at = At::Look;
             }
             Action::Enqueue => {
-                s.list += 1;
+                s.list = if s.suspends { 1 } else { s.list + 1 };
                 self.rest();
             }
             Action::Again => self.at = At::Look,
@@ -194,7 +204,8 @@ impl Actor {
                 } else {
                     let step = take(seen);
                     // The list holds words that were queued only, and each once.
-                    assert_ne!(step.action, Action::None, "{:?}", phase(seen));
+                    let found = step.action != Action::None;
+                    assert!(found || s.suspends, "{:?}", phase(seen));
                     s.word = step.next;
                     self.follow(step, None, s);
                 }
@@ -214,6 +225,39 @@ impl Actor {
                     return false;
                 }
                 self.at = At::Done;
+            }
+            At::Suspend => self.at = At::SuspendStore(s.word),
+            At::SuspendStore(seen) => {
+                if s.word != seen {
+                    self.at = At::Suspend;
+                } else {
+                    let step = suspend(seen);
+                    s.word = step.next;
+                    self.at = match step.action {
+                        Action::Released => At::Resume,
+                        Action::Wait => At::AwaitSuspended,
+                        action => {
+                            assert_eq!(action, Action::Stopped);
+                            At::Done
+                        }
+                    };
+                }
+            }
+            At::AwaitSuspended => {
+                if matches!(phase(s.word), Phase::Direct | Phase::Running) {
+                    return false;
+                }
+                self.at = At::Suspend;
+            }
+            At::Resume => self.at = At::ResumeStore(s.word),
+            At::ResumeStore(seen) => {
+                if s.word != seen {
+                    self.at = At::Resume;
+                } else {
+                    let step = resume(seen);
+                    s.word = step.next;
+                    self.follow(step, None, s);
+                }
             }
             At::Done => return false,
         }
@@ -258,7 +302,7 @@ impl Explorer {
                 "{shared:?} {actors:?}"
             );
             assert!(shared.list <= 1, "{shared:?} {actors:?}");
-            if phase(shared.word) == Phase::Stopped {
+            if matches!(phase(shared.word), Phase::Stopped | Phase::Suspended) {
                 assert!(!actors.iter().any(|a| a.owner), "{actors:?}");
             }
             if self.seen.insert((shared, actors.clone())) {
@@ -290,6 +334,7 @@ fn shared(word: u32) -> Shared {
         space: true,
         fenced: false,
         list: 0,
+        suspends: false,
     }
 }
 
@@ -381,6 +426,43 @@ fn stopping() {
     }
 }
 
+/// What happens while nobody may send is seen to afterwards.
+#[test]
+fn suspended() {
+    let suspends = |word| Shared {
+        suspends: true,
+        ..shared(word)
+    };
+    for first in [POST, POST_LAZY] {
+        Explorer::run(suspends(idle()), &[first, REQUEST, At::Suspend], false);
+        Explorer::run(suspends(idle()), &[first, At::Suspend, At::Stop], true);
+    }
+    let start = Shared {
+        space: false,
+        ..suspends(idle())
+    };
+    Explorer::run(start, &[POST, SPACE, At::Suspend], false);
+    let start = Shared {
+        fenced: true,
+        ..suspends(idle())
+    };
+    Explorer::run(start, &[POST, UNFENCE, At::Suspend], false);
+    // Who resumes need not wait for the peer to begin.
+    Explorer::run(suspends(INITIAL), &[POST, At::Suspend], false);
+}
+
+/// It may be resumed before the owner has given up.
+#[test]
+fn not_suspended_after_all() {
+    let owned = kick(idle(), Wake::Post, true).next;
+    let asked = suspend(owned);
+    assert_eq!(asked.action, Action::Wait);
+    assert!(is_stopping(asked.next));
+    let again = resume(asked.next);
+    assert!(!is_stopping(again.next));
+    assert_eq!(leave(again.next, Leave::Idle).action, Action::Again);
+}
+
 #[test]
 fn any_word_is_taken() {
     // Nothing a word may hold upsets the functions, and a stopped one stays so.
@@ -414,10 +496,15 @@ fn any_word_is_taken() {
             take(word).action == Action::None,
             !matches!(phase(word), Phase::Queued | Phase::Stopped)
         );
-        let step = stop(word);
+        for step in [stop(word), suspend(word)] {
+            assert_eq!(
+                step.action == Action::Stopped,
+                phase(step.next) == Phase::Stopped
+            );
+        }
         assert_eq!(
-            step.action == Action::Stopped,
-            phase(step.next) == Phase::Stopped
+            resume(word).action == Action::Enqueue,
+            phase(word) == Phase::Suspended
         );
     }
 }

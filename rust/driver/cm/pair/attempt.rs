@@ -46,6 +46,7 @@ fn config(dev: &Device, ird: u16, ord: u16) -> Config {
     Config {
         revision: Revision::Two,
         send_imm: true,
+        resume: false,
         ..mpa_io::config(dev, ird, ord, RtrSet::ALL)
     }
 }

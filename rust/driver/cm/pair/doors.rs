@@ -11,9 +11,11 @@ use super::super::{
         FIRST_FREE_PORT, //
     }, //
 };
+use super::PORT;
 use crate::kapi::{
     errno,
-    net::SockAddr, //
+    net::SockAddr,
+    sync::AccessOnce, //
 };
 use core::ops::Range;
 use kernel::{
@@ -38,6 +40,8 @@ const BACKLOG: u32 = 4096;
 #[pin_data]
 pub(crate) struct Doors {
     port: Atomic<u32>,
+    /// Sessions that this end has offered.
+    sessions: Atomic<u32>,
     #[pin]
     list: Mutex<KVec<Opened>>,
 }
@@ -52,6 +56,7 @@ impl Doors {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             port: Atomic::new(0),
+            sessions: Atomic::new(0),
             list <- ranked_mutex!(Rank::Doors, KVec::new()),
         })
     }
@@ -69,12 +74,72 @@ impl Doors {
         range.clone().nth(turn % range.len()).unwrap_or(range.start)
     }
 
-    /// Closes all listeners. A pair with a share in one goes on waiting, in vain. Sleeps.
+    /// Closes all listeners that no session needs. A pair with a share in one goes on waiting, in
+    /// vain. Sleeps.
     pub(crate) fn close(&self) {
         let mut list = self.list.lock();
-        for closed in core::mem::take(&mut *list) {
+        for open in list.iter() {
+            open.listener.forget_all();
+        }
+        close_unused(&mut list);
+    }
+
+    /// While there are sessions, listens at all addresses that the host has got. Another device or
+    /// program may listen at one, and is left alone. Sleeps.
+    pub(crate) fn attend(&self, dev: &DeviceRef) {
+        let mut list = self.list.lock();
+        if self.sessions.read_once() == 0 {
+            for open in list.iter() {
+                open.listener.set_public(false);
+            }
+            close_unused(&mut list);
+            return;
+        }
+        let addrs = dev.netdev.net().and_then(|net| net.addrs().ok());
+        for (addr, _) in addrs.as_deref().unwrap_or(&[]) {
+            let addr = addr.with_port(PORT);
+            if let Some(open) = list.iter().find(|open| open.addr == addr) {
+                open.listener.set_public(true);
+                continue;
+            }
+            if list.reserve(1, GFP_KERNEL).is_err() {
+                return;
+            }
+            if let Ok(listener) = listener::listen_for_pairs(dev, &addr, BACKLOG) {
+                listener.set_public(true);
+                // There is room.
+                let _ = list.push(Opened { addr, listener }, GFP_KERNEL);
+            }
+        }
+    }
+}
+
+/// Ends the listeners that nobody needs.
+fn close_unused(list: &mut KVec<Opened>) {
+    let unused = |open: &Opened| !open.listener.is_public() && open.listener.expects_nobody();
+    while let Some(at) = list.iter().position(unused) {
+        // Destroyed under the lock, because the next listener needs the address.
+        if let Ok(closed) = list.remove(at) {
             let _ = listener::destroy_listen(closed.listener);
         }
+    }
+}
+
+/// A session that this end has offered: meanwhile the device listens for its peer.
+pub(in super::super) struct Lease(DeviceRef);
+
+impl Lease {
+    pub(in super::super) fn new(dev: &DeviceRef) -> Self {
+        dev.doors.sessions.fetch_add(1, Relaxed);
+        dev.attend_doors();
+        Self(dev.clone())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.doors.sessions.fetch_sub(1, Relaxed);
+        self.0.attend_doors();
     }
 }
 
@@ -125,18 +190,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let mut list = self.dev.doors.list.lock();
-        if !self.listener.forget(&self.peer) {
-            return;
-        }
-        let Some(at) = list
-            .iter()
-            .position(|open| Arc::ptr_eq(&open.listener, &self.listener))
-        else {
-            return;
-        };
-        // Destroyed under the lock, because the next listener needs the address.
-        if let Ok(closed) = list.remove(at) {
-            let _ = listener::destroy_listen(closed.listener);
-        }
+        self.listener.forget(&self.peer);
+        close_unused(&mut list);
     }
 }

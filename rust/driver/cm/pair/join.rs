@@ -105,10 +105,26 @@ impl Endpoint {
         }
     }
 
-    /// Accepting end: admits the peer of a waiting QP. `None` if this is not such a peer.
-    #[inline(never)] // A frame is made on the stack.
-    pub(in super::super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> Option<Result> {
+    /// Accepting end: takes the request to the QP, or to the session, that it is for.
+    pub(in super::super) fn meet(self: &Arc<Self>, inner: &mut Inner) -> Input<Error> {
+        let peer = self.socket().peer_addr();
+        let listener = inner.listener.as_ref();
+        let expected =
+            listener.is_some_and(|listener| peer.is_ok_and(|peer| listener.expects(&peer)));
         self.leave_listener(inner);
+        if let Some(resume) = self.asks_to_resume(inner) {
+            return self.pass_on(inner, resume);
+        }
+        if !expected {
+            self.dev.stats.inc(Counter::PairRefused);
+            return Input::Met(None);
+        }
+        Input::Met(self.meet_pair(inner))
+    }
+
+    /// Admits the peer of a waiting QP. `None` if this is not such a peer.
+    #[inline(never)] // A frame is made on the stack.
+    fn meet_pair(self: &Arc<Self>, inner: &mut Inner) -> Option<Result> {
         let Handshake::Responder(machine) = &inner.hs else {
             return Some(Err(EINVAL));
         };
@@ -133,7 +149,7 @@ impl Endpoint {
 
     /// Remembers in which life the peer is, which has sent that hello.
     fn meet_life(&self, hello: &[u8]) {
-        if let (Some(theirs), Ok(host)) = (Hello::parse(hello), self.sock.peer_addr()) {
+        if let (Some(theirs), Ok(host)) = (Hello::parse(hello), self.socket().peer_addr()) {
             self.dev.lives.lock().met(&host.to_gid(), &theirs.life);
         }
     }
@@ -145,7 +161,7 @@ impl Endpoint {
             stranger();
             return None;
         };
-        let from = self.sock.peer_addr().ok()?.to_gid();
+        let from = self.socket().peer_addr().ok()?.to_gid();
         // Numbers do not come back, so a program that knows this one got it from a QP that is gone.
         let qp = self.dev.qps.get(theirs.peer_qpn);
         let Some(qp) = qp.filter(|_| !self.dev.lives.lock().is_over(&from, &theirs.life)) else {
@@ -158,7 +174,7 @@ impl Endpoint {
             let wait = pair.wait.lock();
             (wait.hello, wait.suspicious)
         };
-        let to = self.sock.local_addr().ok()?.to_gid();
+        let to = self.socket().local_addr().ok()?.to_gid();
         let fit = if pair.connects
             || pair.remote.to_gid() != from
             || pair.local.to_gid() != to

@@ -69,11 +69,12 @@ use kernel::{
 };
 
 pub(crate) use self::doors::Doors;
+pub(super) use self::doors::Lease;
 
 /// The TCP port of accepting ends. It is not registered, not ephemeral, and privileged. The ports
 /// of connecting ends are privileged too, so an unprivileged program cannot pose as the peer at
 /// either end.
-const PORT: u16 = 290;
+pub(super) const PORT: u16 = 290;
 
 /// How long a pair refuses requests after one from the right host with wrong PSNs. At that rate
 /// guessing 24 bits takes too long. The true peer tries again.

@@ -30,7 +30,10 @@ use iwarp::{
         Terminate, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The cause of a stream's failure.
 pub(crate) enum Cause {
@@ -151,8 +154,15 @@ impl QpObj {
         // Reception runs with the socket locked, so a run that has begun ends before the lock is
         // granted.
         let link = self.link.lock().clone();
-        if let Some(ep) = link {
-            drop(ep.socket().lock());
+        let Some(ep) = link else { return };
+        loop {
+            let socket = ep.socket();
+            drop(socket.lock());
+            // The stream may have gone over to another one. If it does so later, reception has
+            // ended by then.
+            if Arc::ptr_eq(&socket, &ep.socket()) {
+                return;
+            }
         }
     }
 

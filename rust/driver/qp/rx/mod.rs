@@ -111,6 +111,8 @@ pub(super) struct RxCtx {
     held: Option<Arc<Endpoint>>,
     fpdus: u64,
     bytes: u64,
+    /// Bytes consumed since the start, without `bytes`.
+    position: u64,
 }
 
 impl RxCtx {
@@ -138,7 +140,13 @@ impl RxCtx {
             held,
             fpdus: 0,
             bytes: 0,
+            position: 0,
         }
+    }
+
+    /// Bytes consumed since the start.
+    pub(super) fn position(&self) -> u64 {
+        self.position
     }
 
     /// ID of the receive work request that a message is being placed in.
@@ -332,7 +340,9 @@ impl QpObj {
         }
         let stats = &self.stats;
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
-        stats.add(Counter::RxBytes, core::mem::take(&mut rx.bytes));
+        let bytes = core::mem::take(&mut rx.bytes);
+        stats.add(Counter::RxBytes, bytes);
+        rx.position = rx.position.wrapping_add(bytes);
         let wake = rx.wake.take();
         let large = core::mem::take(&mut rx.large);
         let (waits, stalled) = (rx.waits, rx.stalled);

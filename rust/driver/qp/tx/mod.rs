@@ -19,6 +19,7 @@ mod control;
 mod encode;
 mod frame;
 mod message;
+mod replay;
 mod respond;
 pub(crate) mod sched;
 mod source;
@@ -55,6 +56,7 @@ use crate::{
     kapi::net::{
         LockedSock,
         Marker,
+        Replay,
         SockView,
         Socket,
         TxBuf, //
@@ -139,6 +141,8 @@ struct Unqueued {
 /// The transmitter of a stream.
 pub(super) struct TxCtx {
     sock: Arc<Socket>,
+    /// What was sent on connections that were given up, and goes before all else.
+    replay: Replay,
     framer: Framer,
     /// The peer takes FPDUs longer than a segment.
     large: bool,
@@ -204,6 +208,7 @@ impl TxCtx {
         });
         Self {
             sock,
+            replay: Replay::new(),
             framer,
             large: net.large_fpdus,
             send_imm: net.send_imm,
@@ -278,6 +283,11 @@ impl TxCtx {
         loop {
             if qp.phase() != Phase::Rts || qp.stream.tx_stopping() {
                 return Leave::Hold;
+            }
+            if !self.replay.is_empty() {
+                if let Some(why) = self.send_again(qp, sock, budget) {
+                    return why;
+                }
             }
             let space = send_space(sock);
             if space == 0 {
@@ -361,7 +371,7 @@ impl TxCtx {
                 self.unqueued = unqueued;
                 self.enlist(qp);
                 if !qp.stream.completions.glance().is_quiet() {
-                    qp.retire_upto(self.framer.accepted, sock);
+                    qp.retire_upto(self.with_tcp(), sock);
                     qp.await_acks(sock);
                 }
             }
@@ -370,11 +380,15 @@ impl TxCtx {
 
     /// Hands TCP more of the encoded FPDUs, up to the Terminate. Sleeps.
     pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Progress {
-        if self.framer.push(qp, sock, false).is_err() {
+        let pushed = match self.push_again(sock) {
+            Ok(_) if self.replay.is_empty() => self.framer.push(qp, sock, false),
+            result => result,
+        };
+        if pushed.is_err() {
             return Progress::Lost;
         }
-        qp.retire_upto(self.framer.accepted, sock);
-        if self.framer.pending() == 0 {
+        qp.retire_upto(self.with_tcp(), sock);
+        if self.framer.pending() == 0 && self.replay.is_empty() {
             Progress::Sent
         } else if send_space(sock) == 0 {
             Progress::NoSpace

@@ -293,6 +293,7 @@ impl QpObj {
             tx.turns = tx.turns.wrapping_add(1);
             self.stream.turns.write_once(tx.turns);
             self.stream.sent.write_once(tx.accepted());
+            self.stream.kept.write_once(tx.kept());
             if let Leave::Space = why {
                 tx.paused = true;
                 if resumed && accepted == tx.accepted() {

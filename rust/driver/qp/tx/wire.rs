@@ -4,6 +4,7 @@
 
 use crate::kapi::net::{
     LockedSock,
+    Replay,
     RxSock,
     SockView,
     TxBuf,
@@ -16,6 +17,8 @@ use kernel::prelude::*;
 pub(super) trait Wire: Deref<Target = SockView> {
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize>;
 
+    fn push_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize>;
+
     /// Has TCP process its backlog, if that would otherwise wait for the end of the turn.
     fn flush_backlog(&mut self) {}
 }
@@ -24,6 +27,10 @@ impl Wire for LockedSock<'_> {
     #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
+    }
+
+    fn push_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.send_again(replay, more)
     }
 
     #[inline]
@@ -37,12 +44,20 @@ impl Wire for TxSock<'_> {
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
     }
+
+    fn push_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.send_again(replay, more)
+    }
 }
 
 impl Wire for RxSock<'_> {
     #[inline]
     fn push(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         self.send(buf, more)
+    }
+
+    fn push_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
+        self.send_again(replay, more)
     }
 }
 

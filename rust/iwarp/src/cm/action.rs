@@ -120,8 +120,8 @@ pub enum Owed {
 }
 
 /// What the host does next. After each, except [`Self::Wait`], [`Self::WaitFor`],
-/// [`Self::EndHold`], [`Self::Decline`], [`Self::Drop`] and [`Self::Finish`], it calls the machine
-/// again: with the outcome, or if there is none with [`super::Input::Look`].
+/// [`Self::EndHold`], [`Self::Decline`], [`Self::Drop`], [`Self::Release`] and [`Self::Finish`], it
+/// calls the machine again: with the outcome, or if there is none with [`super::Input::Look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, until something changes or the deadline passes.
@@ -134,6 +134,8 @@ pub enum Action {
     Decline,
     /// The connection has not begun. Close the socket and report nothing.
     Drop,
+    /// The TCP connection goes on as that of a session. Leave the socket open and report nothing.
+    Release,
 
     /// Send the MPA request.
     SendRequest,
@@ -154,7 +156,8 @@ pub enum Action {
     ReadRequest,
     /// CONNECT_REQUEST.
     Offer,
-    /// Find the pair that waits for this peer, hand the stream to its QP and send the reply.
+    /// Find the pair that waits for this peer, hand the stream to its QP and send the reply. Or
+    /// find the session that is to go on over this TCP connection.
     Meet,
     /// Hand the stream to the consumer's QP, send the reply, report ESTABLISHED.
     Answer,

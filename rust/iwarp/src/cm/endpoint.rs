@@ -182,6 +182,10 @@ impl Endpoint {
             (State::AwaitRequest, Input::Request(read)) => self.request(facts, read),
             (State::Offering, Input::Offered(result)) => self.offered(result),
             (State::Offering, Input::Met(None)) => Action::Refuse.into(),
+            (State::Offering, Input::Passed) => {
+                self.state = State::Closed;
+                self.untimed(Action::Release)
+            }
             (State::Offering, Input::Met(Some(result))) => match result {
                 // The peer's RTR message lets this end send: by then the peer is ready to receive.
                 Ok(()) => self.answered(true, Action::Look),

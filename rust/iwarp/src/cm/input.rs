@@ -121,6 +121,8 @@ pub enum Input<E> {
     Offered(Result<(), E>),
     /// Of `Meet`: `None` if no QP waits for this peer.
     Met(Option<Result<(), E>>),
+    /// Of `Meet`: the TCP connection is a session's now.
+    Passed,
     /// Of `Answer`.
     Answered(Result<Established, E>),
     /// Of `Refuse`.

@@ -26,11 +26,14 @@ const PAUSED_SPACE: u32 = 4;
 const PAUSED_BLOCKED: u32 = 5;
 const PAUSED_HOLD: u32 = 6;
 const STOPPED: u32 = 7;
+const SUSPENDED: u32 = 8;
 const PHASE: u32 = 0xff;
 /// Something happened while the owner was at work: it must look once more before it leaves.
 const KICK: u32 = 1 << 8;
 /// The owner must give up.
 const STOP: u32 = 1 << 9;
+/// The owner must give up for a while.
+const SUSPEND: u32 = 1 << 10;
 
 /// The word, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub enum Phase {
     PausedHold,
     /// Nobody will send any more.
     Stopped,
+    /// Nobody sends before [`resume`].
+    Suspended,
 }
 
 /// The phase of `word`.
@@ -64,13 +69,14 @@ pub const fn phase(word: u32) -> Phase {
         PAUSED_SPACE => Phase::PausedSpace,
         PAUSED_BLOCKED => Phase::PausedBlocked,
         PAUSED_HOLD => Phase::PausedHold,
+        SUSPENDED => Phase::Suspended,
         _ => Phase::Stopped,
     }
 }
 
 /// Whether the owner is asked to give up. It should look between FPDUs, and then [`leave`].
 pub const fn is_stopping(word: u32) -> bool {
-    word & STOP != 0
+    word & (STOP | SUSPEND) != 0
 }
 
 /// What to do after the exchange succeeded.
@@ -91,7 +97,7 @@ pub enum Action {
     /// The word is, or has just become, stopped. The owner that has given up wakes whoever waits
     /// for it; a datamover drops its reference.
     Stopped,
-    /// To [`stop`]: the owner will get to it; wait for it.
+    /// To [`stop`] and [`suspend`]: the owner will get to it; wait for it.
     Wait,
 }
 
@@ -190,8 +196,12 @@ pub const fn leave(word: u32, why: Leave) -> Step {
     if !matches!(word & PHASE, DIRECT | RUNNING) {
         return to(word, Action::None);
     }
-    if is_stopping(word) {
+    if word & STOP != 0 {
         return to(STOPPED, Action::Stopped);
+    }
+    // Whoever resumes looks for work.
+    if word & SUSPEND != 0 {
+        return to(SUSPENDED, Action::Released);
     }
     // Queued means it will be looked at again anyway, so the note has served.
     if matches!(why, Leave::Budget) {
@@ -217,5 +227,25 @@ pub const fn stop(word: u32) -> Step {
     match word & PHASE {
         DIRECT | RUNNING => to(word | STOP, Action::Wait),
         _ => to(STOPPED, Action::Stopped),
+    }
+}
+
+/// Ends sending for a while. After [`Action::Wait`] the caller asks again, until it gets
+/// [`Action::Released`]: now nobody sends before [`resume`].
+pub const fn suspend(word: u32) -> Step {
+    match word & PHASE {
+        DIRECT | RUNNING => to(word | SUSPEND, Action::Wait),
+        STOPPED => to(word, Action::Stopped),
+        _ => to(SUSPENDED, Action::Released),
+    }
+}
+
+/// Ends [`suspend`]. All that has happened meanwhile is left to a datamover.
+pub const fn resume(word: u32) -> Step {
+    match word & PHASE {
+        SUSPENDED => to(QUEUED, Action::Enqueue),
+        // The owner has not given up yet.
+        DIRECT | RUNNING if word & SUSPEND != 0 => to(word & !SUSPEND | KICK, Action::None),
+        _ => to(word, Action::None),
     }
 }

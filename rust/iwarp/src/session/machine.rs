@@ -108,6 +108,11 @@ impl Session {
         (self.state == State::Up).then_some(self.carrier)
     }
 
+    /// The carrier in use, or the last one.
+    pub const fn last_carrier(&self) -> u32 {
+        self.carrier
+    }
+
     /// Whether it is over.
     pub fn has_ended(&self) -> bool {
         self.state == State::Ended
