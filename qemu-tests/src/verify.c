@@ -11,7 +11,8 @@
  * nothing else is said, end in any way, or the client disconnects during traffic, after that time
  * or at SIGTERM. Then all successfully completed data must be right, and no memory may change any
  * more. The exit status is 0 if so, 1 if something is wrong, and 3 if there was no connection to
- * begin with. Events of established connections are printed.
+ * begin with. Events of established connections and of their paths are printed, and the longest
+ * time in which nothing completed on one of them. At SIGUSR1 the queue pairs leave their paths.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -544,6 +545,7 @@ struct lane {
 	bool in_round;
 	/* In an endless run: the connection has ended; the lane has ended, too. */
 	bool over, done;
+	double pause;
 };
 
 static uint8_t *slot(uint8_t *base, int number)
@@ -861,6 +863,8 @@ static void *run_endless(void *arg)
 		while (!t->link.gone && may_send(t))
 			send_round(t);
 		if (next_wc(&t->link, &wc, 500)) {
+			if (now() - moved > t->pause)
+				t->pause = now() - moved;
 			moved = now();
 			if (wc.status != IBV_WC_SUCCESS) {
 				flushed(t, wc);
@@ -903,7 +907,20 @@ static void endless_event(void)
 	must(rdma_ack_cm_event(event));
 }
 
-static volatile sig_atomic_t enough;
+/* Events of paths. Others of queue pairs are told by completions, too. */
+static void path_event(struct ibv_context *verbs)
+{
+	struct ibv_async_event event;
+
+	must(ibv_get_async_event(verbs, &event));
+	for (int i = 0; i < n_lanes; i++)
+		if ((event.event_type == IBV_EVENT_PATH_MIG || event.event_type == IBV_EVENT_PATH_MIG_ERR) &&
+		    event.element.qp == lanes[i].link.id->qp)
+			printf("lane %d: %s\n", i, event.event_type == IBV_EVENT_PATH_MIG ? "PATH_MIG" : "PATH_MIG_ERR");
+	ibv_ack_async_event(&event);
+}
+
+static volatile sig_atomic_t enough, elsewhere;
 
 static void no_more(int sig)
 {
@@ -911,25 +928,56 @@ static void no_more(int sig)
 	enough = true;
 }
 
+static void another_path(int sig)
+{
+	(void)sig;
+	elsewhere = true;
+}
+
+static void leave_paths(void)
+{
+	struct ibv_qp_attr attr = { .path_mig_state = IBV_MIG_MIGRATED };
+
+	for (int i = 0; i < n_lanes; i++) {
+		int e = ibv_modify_qp(lanes[i].link.id->qp, &attr, IBV_QP_PATH_MIG_STATE);
+
+		if (e)
+			printf("lane %d: %s\n", i, strerror(e));
+	}
+}
+
 static void endless_run(double seconds)
 {
 	const size_t sizes[] = { SLOTS * SLOT_SIZE, (SLOTS + 1) * SLOT_SIZE, SLOTS * SLOT_SIZE };
 	uint8_t *copies[LANES][3];
 	bool disconnected = false;
+	double end, pause = 0;
 	long rounds = 0;
-	double end;
 
 	signal(SIGTERM, no_more);
+	signal(SIGUSR1, another_path);
 	connect_lanes();
 	printf("up\n");
 	end = now() + seconds;
 	for (int i = 0; i < n_lanes; i++)
 		must(pthread_create(&lanes[i].thread, NULL, run_endless, &lanes[i]));
 	while (!lanes_done()) {
-		struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+		struct ibv_context *verbs = lanes[0].link.id->verbs;
+		struct pollfd fds[] = {
+			{ .fd = channel->fd, .events = POLLIN },
+			{ .fd = verbs->async_fd, .events = POLLIN },
+		};
 
-		if (poll(&fd, 1, 100) > 0)
-			endless_event();
+		if (poll(fds, 2, 100) > 0) {
+			if (fds[0].revents)
+				endless_event();
+			if (fds[1].revents & POLLIN)
+				path_event(verbs);
+		}
+		if (elsewhere) {
+			elsewhere = false;
+			leave_paths();
+		}
 		if (!server && !disconnected && (enough || now() > end)) {
 			disconnected = true;
 			for (int i = 0; i < n_lanes; i++)
@@ -939,6 +987,8 @@ static void endless_run(double seconds)
 	for (int i = 0; i < n_lanes; i++) {
 		must(pthread_join(lanes[i].thread, NULL));
 		rounds += lanes[i].received;
+		if (lanes[i].pause > pause)
+			pause = lanes[i].pause;
 		/*
 		 * From here on nothing may be placed. The device may be gone already.
 		 */
@@ -959,6 +1009,7 @@ static void endless_run(double seconds)
 				wrong("lane %d: memory changed after the end of its connection", i);
 		check(lanes[i].offer, offer_seed(i, server), 0, SLOT_SIZE, "what is only read");
 	}
+	printf("longest pause %.1f s\n", pause);
 	printf("%ld rounds\n", rounds);
 }
 
