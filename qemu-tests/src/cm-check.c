@@ -350,15 +350,18 @@ static void twice_client(const char *host)
 	}
 }
 
-/* A TCP socket of this program that holds the port. */
+/* A TCP socket of this program that holds the port; -1 if it is taken. */
 static int held(struct sockaddr_storage addr, in_port_t port)
 {
 	int fd = socket(addr.ss_family, SOCK_STREAM, 0);
 
 	/* The port is at the same place in both families. */
 	((struct sockaddr_in *)&addr)->sin_port = port;
-	must(bind(fd, (struct sockaddr *)&addr, sizeof(addr)));
-	return fd;
+	if (!bind(fd, (struct sockaddr *)&addr, sizeof(addr)))
+		return fd;
+	must(errno != EADDRINUSE);
+	close(fd);
+	return -1;
 }
 
 /* The local port of a connection is another program's in TCP. */
@@ -384,10 +387,18 @@ static void port_client(const char *host)
 	struct rdma_cm_id *id;
 	int fd;
 
-	/* A port that rdma_cm has chosen: the connection gets another one. */
-	id = client(host);
-	local = id->route.addr.src_storage;
-	fd = held(local, rdma_get_src_port(id));
+	/*
+	 * A port that rdma_cm has chosen: the connection gets another one. It may have chosen
+	 * one that an earlier connection has in TIME_WAIT.
+	 */
+	while (true) {
+		id = client(host);
+		local = id->route.addr.src_storage;
+		fd = held(local, rdma_get_src_port(id));
+		if (fd >= 0)
+			break;
+		release(id);
+	}
 	must(rdma_connect(id, &p));
 	swallow(RDMA_CM_EVENT_ESTABLISHED);
 	must(rdma_disconnect(id));
@@ -397,6 +408,8 @@ static void port_client(const char *host)
 
 	/* A port that the program has chosen. */
 	fd = held(local, htons(7500));
+	if (fd < 0)
+		die("port 7500 is taken");
 	((struct sockaddr_in *)&local)->sin_port = htons(7500);
 	must(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
 	must(rdma_bind_addr(id, (struct sockaddr *)&local));
