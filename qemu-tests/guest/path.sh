@@ -79,6 +79,7 @@ verdict() {
 		cat /run/verify.out
 		return 1
 	}
+	grep pause /run/verify.out
 	exercised "$(sed -n 's/ rounds$//p' /run/verify.out)" "rounds checked"
 	kill "$watch"
 }
