@@ -15,13 +15,13 @@ traffic() {
 	watch=$!
 	until_true 60 grep -q "$DEV" /run/async.out
 	if [ "$GUEST" = a ]; then
-		verify server "$1" endless 600 "$lanes" >/run/verify.out 2>&1 &
+		verify server "$1" endless 3600 "$lanes" >/run/verify.out 2>&1 &
 		program=$!
 		until_true 60 listening_or_gone 7472 "$program"
 		signal "listening-$steps"
 	else
 		await "listening-$steps"
-		verify client "$1" endless 600 "$lanes" >/run/verify.out 2>&1 &
+		verify client "$1" endless 3600 "$lanes" >/run/verify.out 2>&1 &
 		program=$!
 	fi
 	until_true 60 up_or_over
