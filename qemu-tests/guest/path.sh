@@ -86,3 +86,26 @@ verdict() {
 
 # silence NIC: from now on all that this guest sends there is lost.
 silence() { tc qdisc replace dev "$1" root netem loss 100%; }
+
+# lose NIC HOW, regain NIC HOW: the path over that NIC of this guest goes, and comes back.
+lose() {
+	case $2 in
+	silent) silence "$1" ;;
+	down) ip link set "$1" down ;;
+	unplugged) unplug "$1" ;;
+	removed) remove_nic "$1" ;;
+	"without address") ip addr flush dev "$1" scope global ;;
+	esac
+}
+regain() {
+	case $1-$2 in
+	*-silent) tc qdisc del dev "$1" root ;;
+	*-unplugged) plug "$1" ;;
+	# An IPv6 address has gone with the link.
+	eth0-*) nic_up eth0 "$MY4" "$MY6" ;;
+	eth1-*) nic_up eth1 "$MY4_1" "$MY6_1" ;;
+	esac
+}
+
+# sessions 1: later connections go on over another path, if the peer has it, too. sessions 0: they end.
+sessions() { echo "$1" >"/sys/class/infiniband/$DEV/settings/resume"; }
