@@ -1317,6 +1317,24 @@ fn offers_end() {
     panic!("for ever");
 }
 
+/// Between QPs without a connection manager, neither end gives up soon when the other one may have
+/// joined.
+#[test]
+fn patience_of_pairs() {
+    for (paired, reply, rtr) in [
+        (false, Deadline::Reply, Deadline::Rtr),
+        (true, Deadline::Join, Deadline::Join),
+    ] {
+        let mut world = World::new(Side::Active, paired);
+        world = world.after(&until_up(Side::Active, paired, true)[..3]);
+        assert_eq!(world.deadline, Some(reply));
+        world = World::new(Side::Passive, paired);
+        world = world.after(&until_up(Side::Passive, paired, true));
+        assert_eq!(world.deadline, Some(rtr));
+    }
+    assert!(Deadline::Join.ms() > 3 * Deadline::Reply.ms());
+}
+
 /// The status of the last event is the first reason, unless the peer has rejected the request.
 #[test]
 fn reasons() {

@@ -19,6 +19,10 @@ pub enum Deadline {
     Connect,
     /// Time for the MPA reply, which includes what the peer's application takes to accept.
     Reply,
+    /// The same, and time for the RTR message, between QPs that connect without a connection
+    /// manager. If one end gave up when the other one had joined, both QPs would be lost. And on a
+    /// busy machine, hundreds of connections at a time may take more than ten seconds.
+    Join,
     /// Time for the MPA request on a new connection.
     Request,
     /// No time at all: a listener needs the place of the connection.
@@ -59,7 +63,7 @@ impl Deadline {
             Self::Connect | Self::Reply | Self::Request | Self::Rtr => 10_000,
             Self::Evict => 0,
             Self::Retry => 50,
-            Self::Accept => 60_000,
+            Self::Accept | Self::Join => 60_000,
             Self::Hold => 100,
             Self::Settle | Self::Graceful => 5_000,
             Self::Terminate | Self::Vain => 500,

@@ -136,7 +136,11 @@ impl Endpoint {
             (_, Input::Accept | Input::Reject) => Action::Decline.into(),
 
             (State::Connecting, Input::RequestSent(Ok(()))) => {
-                self.enter(State::AwaitReply, Deadline::Reply)
+                let deadline = match self.paired {
+                    true => Deadline::Join,
+                    false => Deadline::Reply,
+                };
+                self.enter(State::AwaitReply, deadline)
             }
             (State::Connecting, Input::RequestSent(Err(e)) | Input::SocketError(e)) => {
                 self.fail(Cause::Host(e))
@@ -342,9 +346,10 @@ impl Endpoint {
     fn answered<E>(&mut self, rtr_due: bool, next: Action) -> Step<E> {
         self.state = State::Up;
         self.rtr_due = rtr_due;
-        let deadline = match rtr_due {
-            true => Deadline::Rtr,
-            false => Deadline::Hold,
+        let deadline = match (rtr_due, self.paired) {
+            (true, true) => Deadline::Join,
+            (true, false) => Deadline::Rtr,
+            (false, _) => Deadline::Hold,
         };
         self.within(deadline, next)
     }
