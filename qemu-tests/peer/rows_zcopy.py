@@ -9,7 +9,6 @@ without CRC."""
 
 import contextlib
 import fcntl
-import mmap
 import socket
 import struct
 import subprocess
@@ -17,7 +16,7 @@ import termios
 
 import verbs
 import wire
-from refusal import refused, revoked_midway
+from refusal import refused
 from rows import OWN, row
 from target import wait_until
 from wire import CRC, ENHANCED
@@ -301,9 +300,9 @@ def waiting(conn):
 
 
 @contextlib.contextmanager
-def unheard(conn, mr):
-    """Drops everything that the device sends, and waits until its TCP holds the answer."""
-    with netem("loss", "100%", near=True), by_reference(1, READS):
+def under_way(conn, mr, *how):
+    """Loses or delays what the device sends, and waits until its TCP holds the answer."""
+    with netem(*how, near=True), by_reference(1, READS):
         before = counter("tx_bytes")
         read(conn, 1, mr)
         wait_until(lambda: counter("tx_bytes") - before > SIZE, "the answer is with TCP")
@@ -348,28 +347,38 @@ def zcopy_read_local(t):
     answered(conn, 5)
 
 
-@row("zcopy-read-dereg", OWN, "a region whose answer is under way is deregistered: nothing more is read of it, and what was handed to TCP arrives",
-     OWN, params=NO_CRC)
+@row("zcopy-read-dereg", OWN, "a region whose answer is under way is deregistered: that waits for the acknowledgement or, after a second, ends the "
+     "connection; nothing that is written there afterwards arrives", OWN, params=NO_CRC)
 def zcopy_read_dereg(t):
     conn, mr = read_flow(t)
     mr.put(pattern(7))
-    with unheard(conn, mr):
+    with under_way(conn, mr, "delay", "100ms"):
         mr.dereg()
-        # Only TCP has its pages now.
-        mr.memory.madvise(mmap.MADV_REMOVE)
+        mr.put(pattern(8))
     answered(conn, 7)
     refused(conn, (0, 1, 0), wire.read_request(2, SINK, 0, SIZE, mr.rkey, mr.addr), read=True)
+    conn, mr = read_flow(t)
+    with under_way(conn, mr, "loss", "100%"):
+        mr.dereg()
+    conn.push(bytes(8))
+    assert conn.any_end() == (b"", "rst")
+    # Its TCP acknowledges what it has room for.
     conn, _ = read_flow(t)
     large = t.mr(4 << 20, fill=9)
     with by_reference(1, READS):
-        revoked_midway(conn, large, wire.read_request(1, SINK, 0, large.size, large.rkey, large.addr))
+        conn.send(wire.read_request(1, SINK, 0, large.size, large.rkey, large.addr))
+        conn.segment()
+    large.dereg()
+    large.put(bytes([8]) * large.size)
+    data, end = conn.any_end()
+    assert end == "rst" and bytes([8]) * 64 not in data, f"{end} after {len(data)} bytes"
 
 
 @row("zcopy-read-reset", OWN, "the connection ends, in any way, while TCP holds the data of a Read", OWN, params=NO_CRC)
 def zcopy_read_reset(t):
     for end in kill, leave, lambda conn: conn.disconnect():
         conn, mr = read_flow(t)
-        with unheard(conn, mr):
+        with under_way(conn, mr, "loss", "100%"):
             end(conn)
             conn.id.destroy()
             mr.dereg()

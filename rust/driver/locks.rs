@@ -141,6 +141,8 @@ ranks! {
     Control = c"siw_control", HardIrq;
     /// What the control pipelines have to do to an entry of the table.
     Pending = c"siw_pending", HardIrq;
+    /// The Read Responses of a QP that were sent by reference.
+    Responses = c"siw_responses", Softirq;
     /// The Terminate that is owed to the peer.
     Owed = c"siw_owed", HardIrq;
     /// The pages that a QP waits for.

@@ -14,7 +14,10 @@
 //! each ACK while anything waits for it. `write_space` announces ACKs as long as the driver asks
 //! for space.
 
-use super::fifo::Ring;
+use super::{
+    fifo::Ring,
+    loans::ByRef, //
+};
 use crate::{
     driver::{
         wc::{
@@ -25,7 +28,6 @@ use crate::{
     },
     kapi::{
         net::{
-            Mark,
             SendSeq,
             SockView, //
         },
@@ -74,9 +76,8 @@ pub(super) struct Wr {
 /// A work request in the FIFO.
 struct Request {
     wr: Wr,
-    /// Tells whether TCP, a queue or a device still refers to the memory of a message sent by
-    /// reference.
-    mark: Option<Mark>,
+    /// The memory of a message sent by reference.
+    by_ref: Option<ByRef>,
 }
 
 impl completions::Request for Request {
@@ -85,7 +86,7 @@ impl completions::Request for Request {
     }
 
     fn is_held(&self) -> bool {
-        self.mark.as_ref().is_some_and(|mark| !mark.is_released())
+        self.by_ref.as_ref().is_some_and(ByRef::is_held)
     }
 }
 
@@ -256,7 +257,7 @@ impl SendCompletions {
     /// Appends a work request; `None` if the FIFO is full.
     pub(super) fn push(&self, wr: Wr) -> Option<Pushed> {
         let mut locked = self.locked.lock();
-        let item = Item::new(Request { wr, mark: None });
+        let item = Item::new(Request { wr, by_ref: None });
         let seq = locked.fifo.queue.push(item);
         locked.quiet = false;
         self.show(&locked);
@@ -281,15 +282,26 @@ impl SendCompletions {
     }
 
     /// Marks item `seq` as sent by reference. Called before TCP gets any of it.
-    pub(super) fn by_ref(&self, seq: u32, mark: Mark) {
+    pub(super) fn by_ref(&self, seq: u32, by_ref: ByRef) {
         let mut locked = self.locked.lock();
         let Some(item) = locked.fifo.queue.by_seq(seq) else {
             return;
         };
         item.by_reference = true;
-        item.request.mark = Some(mark);
+        item.request.by_ref = Some(by_ref);
         locked.by_ref = locked.by_ref.saturating_add(1);
         self.show(&locked);
+    }
+
+    /// Whether `f` holds for the memory of an item.
+    pub(super) fn any_by_ref(&self, f: impl Fn(&ByRef) -> bool) -> bool {
+        let mut any = false;
+        if self.awaits_ack() {
+            self.locked.lock().fifo.queue.for_each(|item| {
+                any |= item.request.by_ref.as_ref().is_some_and(&f);
+            });
+        }
+        any
     }
 
     /// Notes that item `seq`, with `bytes` bytes of payload, ends at stream position `end`.

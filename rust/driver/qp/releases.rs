@@ -4,12 +4,9 @@
 
 use crate::{
     driver::QpRef,
-    kapi::{
-        net::OnRelease,
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        }, //
+    kapi::sync::{
+        AccessOnce,
+        SpinLockIrq, //
     }, //
 };
 use kernel::{
@@ -39,12 +36,10 @@ impl Releases {
         let qp = self.qp.lock().take();
         drop(qp);
     }
-}
 
-impl OnRelease for Releases {
-    /// The context that frees a buffer may hold locks that a consumer's completion handler takes,
-    /// so a datamover posts the completion.
-    fn released(&self) {
+    /// Memory is released. The context that frees a buffer may hold locks that a consumer's
+    /// completion handler takes, so a datamover posts the completion.
+    pub(super) fn released(&self) {
         let qp = self.qp.lock().take();
         if let Some(qp) = qp {
             qp.enqueue_mover(qp.stream.home.read_once());

@@ -15,6 +15,7 @@ use super::{
         Irrq,
         Request, //
     },
+    loans::Responses,
     orq::Orq,
     pager::Pager,
     releases::Releases,
@@ -113,6 +114,9 @@ pub(crate) struct Stream {
     pub(super) completions: SendCompletions,
     /// Notified when memory sent by reference is released.
     pub(super) releases: Arc<Releases>,
+    /// The Read Responses that were sent by reference.
+    #[pin]
+    pub(super) responses: Responses,
     /// The Terminate that is due.
     #[pin]
     pub(super) owed: SpinLockIrq<Option<Terminate>>,
@@ -165,6 +169,7 @@ impl Stream {
             requests: Atomic::new(0),
             completions <- SendCompletions::new(sq_size),
             releases: Releases::new()?,
+            responses <- Responses::new(),
             owed <- ranked_spinlock!(Rank::Owed, None),
             home: Atomic::new(0),
             gathers: Atomic::new(false),
@@ -342,7 +347,8 @@ impl Stream {
         self.unreachable.read_once() && self.unreachable.xchg(false, Relaxed)
     }
 
-    /// Empties the queues of Reads. Their contents are dropped without a lock.
+    /// Empties the queues of Reads, and forgets the responses to those of the peer. Their contents
+    /// are dropped without a lock.
     pub(super) fn clear_reads(&self) {
         let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
         let mut waiting = self.irrq.lock();
@@ -350,6 +356,7 @@ impl Stream {
         self.requests.write_once(0);
         drop(waiting);
         drop((orq, irrq));
+        self.responses.clear();
     }
 }
 

@@ -192,7 +192,7 @@ impl qp::Operations<Siw> for Qp {
         qp.dev.forget_qp(qp);
         // The first of them.
         if context::exiting() && qp.phase() < Phase::Terminating {
-            end_others(qp);
+            qp.end_program();
         }
         // At once, because other queue pairs may wait for its turn at a region.
         qp.advance(Phase::Terminating);
@@ -404,20 +404,20 @@ impl QpObj {
         self.enter_error();
         self.flushed();
     }
-}
 
-/// Begins the teardown of all queue pairs of a program that has exited. The core destroys them one
-/// by one, and each may take a second; so all take it together.
-fn end_others(qp: &QpObj) {
-    if qp.context.is_none() {
-        return;
-    }
-    qp.dev.qps.for_each(|_, other| {
-        if other.context == qp.context && other.advance(Phase::Terminating) {
-            let endpoint = other.link.lock().clone();
-            if let Some(endpoint) = endpoint {
-                endpoint.request_teardown(Teardown::Local);
-            }
+    /// Begins the teardown of all queue pairs of the program that has exited. The core destroys
+    /// them one by one, and each may take a second; so all take it together. Process context.
+    pub(in crate::driver) fn end_program(&self) {
+        if self.context.is_none() {
+            return;
         }
-    });
+        self.dev.qps.for_each(|_, other| {
+            if other.context == self.context && other.advance(Phase::Terminating) {
+                let endpoint = other.link.lock().clone();
+                if let Some(endpoint) = endpoint {
+                    endpoint.request_teardown(Teardown::Local);
+                }
+            }
+        });
+    }
 }

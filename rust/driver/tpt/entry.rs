@@ -4,6 +4,7 @@
 
 use super::{
     fast_reg::Shadow,
+    lent::Lent,
     touch::Touch,
     window::Bound, //
 };
@@ -45,6 +46,7 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
+        Arc,
         Completion, //
     }, //
 };
@@ -64,6 +66,8 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The memory; `None` once the region is deregistered, and while a window is not bound.
     pub(super) backing: Option<Backing>,
+    /// The memory, if messages may be sent from it by reference.
+    pub(super) lent: Option<Arc<Lent>>,
     /// What a window is bound to.
     pub(super) bound: Option<Bound>,
 }
@@ -98,6 +102,7 @@ impl State {
             start: 0,
             epoch: 0,
             backing: None,
+            lent: None,
             bound: None,
         }
     }

@@ -7,6 +7,7 @@ use super::{
         refusal,
         Entry, //
     },
+    lent::Lent,
     touch::Touch, //
 };
 use crate::kapi::{
@@ -227,14 +228,15 @@ impl MemRef {
         Ok(original)
     }
 
-    /// Whether [`Self::share`] is possible. Any context except hard interrupts.
-    pub(crate) fn can_share(&self) -> bool {
-        let mut can = false;
-        let looked = self.chunk(self.to, usize::from(self.len != 0), |backing, _| {
-            can = backing.can_share();
-            Ok(())
-        });
-        looked.is_ok() && can
+    /// Lends the memory to a message that refers to it with [`Self::share`]. `None` if that is not
+    /// possible. Any context except hard interrupts.
+    pub(crate) fn lend(&self) -> Option<Arc<Lent>> {
+        let inside = self.entry.as_ref()?.gate.enter()?;
+        let can_share = inside.backing.as_ref().is_some_and(Backing::can_share);
+        if inside.epoch != self.epoch || !can_share {
+            return None;
+        }
+        inside.lent.as_ref().map(Lent::lend)
     }
 
     /// What an access of `len` bytes at `to` waits for, if it finds the memory not there:

@@ -3,10 +3,12 @@
 //! The translation and protection table (TPT): maps STags to memory and rights.
 //!
 //! Invalidation and deregistration take effect at once: each use passes the entry's gate and checks
-//! again, chunk by chunk. Nothing is placed or read after the revoking call has returned.
+//! again, chunk by chunk. Nothing is placed or read after the revoking call has returned, nor sent
+//! by reference ([`lent`]).
 
 pub(crate) mod entry;
 pub(crate) mod fast_reg;
+pub(crate) mod lent;
 pub(crate) mod mem_ref;
 pub(crate) mod region;
 pub(crate) mod touch;

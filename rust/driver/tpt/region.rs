@@ -7,6 +7,7 @@ use super::{
         Entry,
         State, //
     },
+    lent::Lent,
     mem_ref::LastEntry,
     Slot, //
 };
@@ -157,6 +158,22 @@ fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backi
     })
 }
 
+/// What records that memory of a region with these rights is lent.
+fn lent(rights: Rights) -> Result<Option<Arc<Lent>>> {
+    match rights.contains(Rights::ONE_TOUCH) {
+        // A message of a peer may end it at any time.
+        true => Ok(None),
+        false => Lent::new().map(Some),
+    }
+}
+
+/// Waits until no message of the past refers to the memory of a region.
+fn call_in(mr: &rdma::Mr<Siw>, lent: Option<Arc<Lent>>) {
+    if let Some(lent) = lent {
+        lent.call_in(mr.pd().dev());
+    }
+}
+
 /// Unbinds the windows of a region as it was before its owner has changed it or given it up.
 fn unbind_from(mr: &rdma::Mr<Siw>, before: &Region) {
     if before.rights.contains(Rights::MW_BIND) {
@@ -189,14 +206,14 @@ impl mr::Operations<Siw> for Mr {
             None => None,
         };
         let memory = memory(pd, req.start, req.len, req.access)?;
+        let lent = lent(rights)?;
         let len = req.len;
         let mr = add(pd, key, |stag, pd| {
-            Entry::new(
-                Kind::Mr,
-                false,
-                State::new(stag, pd, rights, base, len, memory),
-                None,
-            )
+            let state = State {
+                lent,
+                ..State::new(stag, pd, rights, base, len, memory)
+            };
+            Entry::new(Kind::Mr, false, state, None)
         })?;
         if let Some(udata) = udata {
             udata.respond_full(&abi::RespRegMr {
@@ -281,8 +298,8 @@ impl mr::Operations<Siw> for Mr {
     }
 
     /// Changes a region, with a new key if memory or domain change. All rights that it had have
-    /// ended on return, those of a bind in progress included. `EBUSY` while windows are bound to
-    /// it, which hold the memory.
+    /// ended on return, those of a bind in progress included, and so has what [`Lent`] is about.
+    /// `EBUSY` while windows are bound to it, which hold the memory.
     fn rereg_user(mr: &rdma::Mr<Siw>, change: &mr::Change<'_, Siw>) -> Result<u32> {
         let before = mr.entry().region();
         if !matches!(before.kind, Kind::Mr) {
@@ -325,7 +342,8 @@ impl mr::Operations<Siw> for Mr {
             (None, None) => before.stag,
             _ => before.stag.with_key(before.stag.key().wrapping_add(1)),
         };
-        let old = mr.entry().alter(|state| {
+        let lent = lent(rights)?;
+        let (old, was_lent) = mr.entry().alter(|state| {
             state.stag = stag;
             state.rights = rights;
             state.base = base;
@@ -333,10 +351,12 @@ impl mr::Operations<Siw> for Mr {
             if let Some(pd) = change.pd {
                 state.pd = pd.id;
             }
-            state.backing.replace(memory)
+            let was_lent = core::mem::replace(&mut state.lent, lent);
+            (state.backing.replace(memory), was_lent)
         });
         drop(old);
         unbind_from(mr, &before);
+        call_in(mr, was_lent);
         Ok(stag.0)
     }
 
@@ -377,11 +397,14 @@ impl mr::Operations<Siw> for Mr {
         Ok(())
     }
 
-    /// Revokes the rights, of windows that are bound to the region, too, and waits for users.
+    /// Revokes the rights, of windows that are bound to the region, too, and waits for users, and
+    /// for 1.5 s at most for peers.
     fn dereg(mr: &rdma::Mr<Siw>) -> Result {
         let region = mr.entry().region();
+        let lent = mr.entry().lent();
         mr.entry().retire();
         unbind_from(mr, &region);
+        call_in(mr, lent);
         Ok(())
     }
 

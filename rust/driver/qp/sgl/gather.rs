@@ -6,9 +6,12 @@ use super::{
     List,
     Sgl, //
 };
-use crate::kapi::{
-    crc32c::Crc32c,
-    net::TxBuf, //
+use crate::{
+    driver::qp::loans::Loan,
+    kapi::{
+        crc32c::Crc32c,
+        net::TxBuf, //
+    }, //
 };
 use iwarp::{
     error::AccessError,
@@ -16,12 +19,13 @@ use iwarp::{
 };
 
 impl Sgl {
-    /// Whether all of it can be sent by reference.
-    pub(in crate::driver::qp) fn can_go_by_ref(&self) -> bool {
-        self.pieces
-            .iter()
-            .flatten()
-            .all(|piece| piece.mem.can_share())
+    /// The loan for a message that sends all of it by reference. `None` if that is not possible.
+    pub(in crate::driver::qp) fn lend(&self) -> Option<Loan> {
+        let mut loan = Loan::new();
+        for piece in self.pieces.iter().flatten() {
+            loan.add(piece.mem.lend()?);
+        }
+        Some(loan)
     }
 
     /// Appends the next `len` bytes to `buf` by reference, and adds them to `crc`.

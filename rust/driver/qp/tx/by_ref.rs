@@ -7,12 +7,13 @@ use super::{
     Source,
     TxCtx, //
 };
-use crate::{
-    driver::{
-        stats::Counter,
-        QpObj, //
+use crate::driver::{
+    qp::loans::{
+        ByRef,
+        Loan, //
     },
-    kapi::net::Mark, //
+    stats::Counter,
+    QpObj, //
 };
 use iwarp::{
     error::{
@@ -53,14 +54,15 @@ impl TxCtx {
             .map_err(|error| error.during(AccessOp::Send))?;
         let len = self.wr.bytes();
         let may_wait = len >= BY_REF_AWAITED || !self.wr.signalled || qp.sq.has_work_at(&self.at);
-        if !may_wait || !self.can_go_by_ref() {
-            return Ok(Source::List { loaded: true });
-        }
-        let net = qp.dev.shared.net.clone();
-        let Ok((mark, marker)) = Mark::new(net, Some(qp.stream.releases.clone())) else {
+        let loan = match may_wait {
+            true => self.lend(),
+            false => None,
+        };
+        let releases = Some(&qp.stream.releases);
+        let Some((by_ref, marker)) = loan.and_then(|loan| ByRef::new(qp, loan, releases)) else {
             return Ok(Source::List { loaded: true });
         };
-        qp.stream.completions.by_ref(seq, mark);
+        qp.stream.completions.by_ref(seq, by_ref);
         qp.stats.inc(Counter::ZcopyWrs);
         qp.stats.add(Counter::ZcopyBytes, len.into());
         let marker = Some(marker);
@@ -70,15 +72,18 @@ impl TxCtx {
     /// The source of a Read Response of `len` bytes.
     ///
     /// The owner of the memory may write to it meanwhile, so a CRC cannot be computed in place.
-    /// Nothing waits for the peer's acknowledgement: until it comes TCP holds the pages, even if
-    /// the region goes.
+    /// Only the end of the region waits for the peer's acknowledgement.
     pub(super) fn source_of_response(&self, qp: &QpObj, len: u32) -> Source {
-        if !self.is_large(len) || self.framer.stream.crc() || !self.can_go_by_ref() {
+        if !self.is_large(len) || self.framer.stream.crc() {
             return Source::Response;
         }
-        let Ok((_, marker)) = Mark::new(qp.dev.shared.net.clone(), None) else {
+        let by_ref = self.lend().and_then(|loan| ByRef::new(qp, loan, None));
+        let Some((by_ref, marker)) = by_ref else {
             return Source::Response;
         };
+        if qp.stream.responses.add(by_ref).is_err() {
+            return Source::Response;
+        }
         qp.stats.inc(Counter::ZcopyReads);
         qp.stats.add(Counter::ZcopyBytes, len.into());
         let marker = Some(marker);
@@ -91,16 +96,16 @@ impl TxCtx {
         self.zcopy_min.is_some_and(|min| len >= min.get())
     }
 
-    /// Whether the memory in `sges` may be sent by reference, and doing so pays for a large
-    /// message.
+    /// The loan of the memory in `sges`, if it may be sent by reference, and doing so pays for a
+    /// large message.
     ///
     /// The peer must take large FPDUs. They fill skbs, and a peer that takes them is this driver,
     /// which acknowledges a large message at once. Another peer may delay the ACK, and the
     /// completion with it.
-    fn can_go_by_ref(&self) -> bool {
-        self.large
-            && !self.framer.stream.markers()
-            && self.sges.can_go_by_ref()
-            && self.sock.can_share()
+    fn lend(&self) -> Option<Loan> {
+        match self.large && !self.framer.stream.markers() && self.sock.can_share() {
+            true => self.sges.lend(),
+            false => None,
+        }
     }
 }
