@@ -55,6 +55,10 @@ module! {
             default: 0,
             description: "tell by 1: the length of TCP's queue, 0: sequence numbers, what the peer has acknowledged",
         },
+        ack_completions: u32 {
+            default: 0,
+            description: "a Send or Write completes 0: when TCP has taken it, 1: when the peer has acknowledged it",
+        },
         reg_failure: u32 {
             default: 0,
             description: "a registration, invalidation or bind by work request that fails ends 0: the connection, 1: the work of the send queue, which then goes on after modify_qp(RTS)",
@@ -92,6 +96,7 @@ impl kernel::Module for Module {
             zcopy_min: param(module_parameters::zcopy_min.value()),
             resume: param(module_parameters::resume.value()),
             eql: param(module_parameters::eql.value()),
+            ack_completions: param(module_parameters::ack_completions.value()),
             pairs: param(module_parameters::pairs.value()),
             reg_failure: param(module_parameters::reg_failure.value()),
             ctrl_inline_pages: param(module_parameters::ctrl_inline_pages.value()),

@@ -116,6 +116,37 @@ def zcopy_ack_eql(t):
     zcopy_ack(t)
 
 
+@contextlib.contextmanager
+def copied_unheard(t):
+    """Copied messages, of which the peer acknowledges nothing until the end of the context."""
+    conn, mr = flow(t, 0), t.mr(SMALL, fill=3)
+    with no_acks():
+        conn.post_write(mr, SINK, 0, wr_id=1)
+        conn.post_send(mr, 64, wr_id=2)
+        yield conn
+
+
+def completed(conn):
+    conn.wc(wr_id=1)
+    conn.wc(wr_id=2)
+
+
+@row("ack-off", OWN, "copied messages complete when TCP has taken them, though the peer acknowledges nothing", OWN, params="ack_completions=0")
+def ack_off(t):
+    with copied_unheard(t) as conn:
+        completed(conn)
+
+
+@row("ack-on", OWN, "with ack_completions=1 they complete when they are acknowledged", OWN, params="ack_completions=1")
+def ack_on(t):
+    with copied_unheard(t) as conn:
+        t.cq.none(seconds=0.5)
+    completed(conn)
+    conn.message()
+    conn.message()
+    conn.echo()
+
+
 @row("zcopy-reuse", OWN, "memory is written to as soon as the completion allows it: what arrives, by retransmission or not, is what was posted",
      OWN, params=PARAMS)
 def zcopy_reuse(t):

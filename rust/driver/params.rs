@@ -27,6 +27,8 @@ pub(crate) struct Params {
     pub(crate) zcopy_min: u32,
     /// How the driver finds out what the peer has acknowledged.
     pub(crate) rule: Rule,
+    /// Copied messages of the SQ, too, complete when the peer has acknowledged them.
+    pub(crate) acks: bool,
     /// Connect queue pairs without a connection manager.
     pub(crate) pairs: bool,
     /// Go on over another path when that of a connection is lost, with peers that do so, too.
@@ -70,6 +72,7 @@ pub(crate) struct Numbers {
     pub(crate) large_fpdus: u32,
     pub(crate) zcopy_min: u32,
     pub(crate) eql: u32,
+    pub(crate) ack_completions: u32,
     pub(crate) pairs: u32,
     pub(crate) resume: u32,
     pub(crate) reg_failure: u32,
@@ -89,6 +92,7 @@ impl Params {
             large_fpdus: flag(given.large_fpdus)?,
             zcopy_min: given.zcopy_min,
             rule: rule(given.eql)?,
+            acks: flag(given.ack_completions)?,
             pairs: flag(given.pairs)?,
             resume: flag(given.resume)?,
             drains: flag(given.reg_failure)?,
@@ -226,6 +230,14 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         },
         set: |dev, value| {
             dev.params.lock().rule = rule(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"ack_completions",
+        get: |dev| dev.params.lock().acks.into(),
+        set: |dev, value| {
+            dev.params.lock().acks = flag(value)?;
             Ok(())
         },
     },

@@ -4,11 +4,11 @@
 //!
 //! Each work request taken from the SQ enters the FIFO before anything of it is sent; `Unqueued` in
 //! `tx` is the exception. The head leaves, and posts its CQE if it is signalled or failed, once it
-//! is done. A copied message is done when TCP has accepted its last byte. A message sent by
-//! reference is done when the peer has acknowledged that byte and nothing refers to the memory any
-//! more. A Read is done when its response is placed. Later work requests wait: the completion of a
-//! Send tells the consumer that earlier Reads are done too (RFC 5040 5.5, rule 15).
-//! `iwarp::qp::completions` has these rules.
+//! is done. A copied message is done when TCP has accepted its last byte, or the peer has
+//! acknowledged it, as the settings say. A message sent by reference is done when the peer has
+//! acknowledged that byte and nothing refers to the memory any more. A Read is done when its
+//! response is placed. Later work requests wait: the completion of a Send tells the consumer that
+//! earlier Reads are done too (RFC 5040 5.5, rule 15). `iwarp::qp::completions` has these rules.
 //!
 //! Acknowledgements are read with the socket locked: after each handoff, when data comes in, and at
 //! each ACK while anything waits for it. `write_space` announces ACKs as long as the driver asks
@@ -113,8 +113,8 @@ pub(super) struct Glance(u64);
 impl Glance {
     /// The FIFO is empty, all completions are posted, and none failed.
     const QUIET: u64 = 1 << 63;
-    /// An item is sent by reference.
-    const BY_REF: u64 = 1 << 62;
+    /// An item waits for an acknowledgement, or will.
+    const UNACKED: u64 = 1 << 62;
     /// Work requests are flushed instead of executed.
     const DRAINED: u64 = 1 << 61;
     const LEN: u64 = u32::MAX as u64;
@@ -136,7 +136,7 @@ impl Glance {
     }
 
     fn awaits_ack(self) -> bool {
-        self.0 & Self::BY_REF != 0
+        self.0 & Self::UNACKED != 0
     }
 }
 
@@ -152,8 +152,8 @@ pub(super) struct Pushed {
 /// What the lock of the FIFO protects.
 struct Locked {
     fifo: Fifo<Ring<Item<Request>>>,
-    /// Items sent by reference.
-    by_ref: u32,
+    /// Items that wait for an acknowledgement, or will.
+    unacked: u32,
     /// The FIFO is empty, all completions are posted, and none failed.
     quiet: bool,
 }
@@ -164,8 +164,8 @@ impl Locked {
         if self.quiet {
             word |= Glance::QUIET;
         }
-        if self.by_ref != 0 {
-            word |= Glance::BY_REF;
+        if self.unacked != 0 {
+            word |= Glance::UNACKED;
         }
         if self.fifo.is_drained() {
             word |= Glance::DRAINED;
@@ -196,7 +196,7 @@ impl SendCompletions {
         try_pin_init!(Self {
             locked <- ranked_spinlock!(Rank::Completions, Locked {
                 fifo: Fifo::new(Ring::new(limit)?, Rule::Hsn),
-                by_ref: 0,
+                unacked: 0,
                 quiet: true,
             }),
             idle <- ranked_spinlock!(
@@ -281,15 +281,16 @@ impl SendCompletions {
         });
     }
 
-    /// Marks item `seq` as sent by reference. Called before TCP gets any of it.
-    pub(super) fn by_ref(&self, seq: u32, by_ref: ByRef) {
+    /// Has item `seq` wait for the acknowledgement, and for its memory if that is sent by
+    /// reference. Called once, before TCP gets any of it.
+    pub(super) fn until_acked(&self, seq: u32, by_ref: Option<ByRef>) {
         let mut locked = self.locked.lock();
         let Some(item) = locked.fifo.queue.by_seq(seq) else {
             return;
         };
-        item.by_reference = true;
-        item.request.by_ref = Some(by_ref);
-        locked.by_ref = locked.by_ref.saturating_add(1);
+        item.awaits_ack = true;
+        item.request.by_ref = by_ref;
+        locked.unacked = locked.unacked.saturating_add(1);
         self.show(&locked);
     }
 
@@ -395,8 +396,8 @@ impl SendCompletions {
                 Next::Watch => watch(),
                 Next::Left(item, status) => {
                     full |= was_full;
-                    if item.by_reference {
-                        locked.by_ref = locked.by_ref.saturating_sub(1);
+                    if item.awaits_ack {
+                        locked.unacked = locked.unacked.saturating_sub(1);
                     }
                     self.show(&locked);
                     if let Some(status) = status {

@@ -512,8 +512,8 @@ impl Actor {
                     s.sent |= 1 << id;
                     item.under_way = read;
                     item.end = u64::from(id) + 1;
-                    item.by_reference = plan.shared[usize::from(id)];
-                    item.request.held = item.by_reference;
+                    item.awaits_ack = plan.shared[usize::from(id)];
+                    item.request.held = item.awaits_ack;
                     if read {
                         s.orq.1 += 1;
                     }

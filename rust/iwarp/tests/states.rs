@@ -294,7 +294,7 @@ fn worked_example() {
     };
     let entry = Entry {
         end: 3840,
-        by_reference: true,
+        awaits_ack: true,
         under_way: false,
         held: false,
     };
@@ -334,7 +334,7 @@ fn worked_example() {
 fn retirement() {
     let copied = Entry {
         end: 100,
-        by_reference: false,
+        awaits_ack: false,
         under_way: false,
         held: false,
     };
@@ -344,7 +344,7 @@ fn retirement() {
     progress.handed(100, 1100);
     assert!(may_retire(&copied, &progress));
     let shared = Entry {
-        by_reference: true,
+        awaits_ack: true,
         ..copied
     };
     assert!(!may_retire(&shared, &progress));
@@ -433,7 +433,7 @@ fn sequence_numbers() {
             entries.retain(|&(end, hsn)| {
                 let entry = Entry {
                     end,
-                    by_reference: true,
+                    awaits_ack: true,
                     under_way: false,
                     held: false,
                 };

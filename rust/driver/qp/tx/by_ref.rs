@@ -62,7 +62,7 @@ impl TxCtx {
         let Some((by_ref, marker)) = loan.and_then(|loan| ByRef::new(qp, loan, releases)) else {
             return Ok(Source::List { loaded: true });
         };
-        qp.stream.completions.by_ref(seq, by_ref);
+        qp.stream.completions.until_acked(seq, Some(by_ref));
         qp.stats.inc(Counter::ZcopyWrs);
         qp.stats.add(Counter::ZcopyBytes, len.into());
         let marker = Some(marker);

@@ -150,6 +150,8 @@ pub(super) struct TxCtx {
     send_imm: bool,
     /// A control operation that fails stops the SQ, and not the stream.
     drains: bool,
+    /// Copied messages, too, complete when the peer has acknowledged them.
+    acks: bool,
     /// How control operations are executed.
     control: Control,
     /// Smallest message sent by reference, in bytes; `None`: none is.
@@ -213,6 +215,7 @@ impl TxCtx {
             large: net.large_fpdus,
             send_imm: net.send_imm,
             drains: params.drains,
+            acks: params.acks,
             control: params.control,
             zcopy_min: NonZero::new(params.zcopy_min),
             current,

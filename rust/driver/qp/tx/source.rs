@@ -138,7 +138,7 @@ impl TxCtx {
                             _ => false,
                         };
                         let plain = simple && !wr.fence && !ends && !self.may_go_by_ref();
-                        if plain && self.unqueued.is_none() && glance.is_quiet() {
+                        if plain && !self.acks && self.unqueued.is_none() && glance.is_quiet() {
                             return self.begin_unqueued(qp, new);
                         }
                         self.enlist(qp);
@@ -199,6 +199,9 @@ impl TxCtx {
                     false => Ok(self.source()),
                 };
                 source.map(|source| {
+                    if self.acks && !matches!(source, Source::ByRef { .. }) {
+                        qp.stream.completions.until_acked(seq, None);
+                    }
                     self.begin_send(source, Origin::Sq(seq));
                     Next::Message
                 })

@@ -36,8 +36,9 @@ pub struct Item<R> {
     pub request: R,
     /// Stream position behind its last byte; `u64::MAX` as long as not all of it is encoded.
     pub end: u64,
-    /// Its payload is handed to TCP by reference.
-    pub by_reference: bool,
+    /// It is not done before the peer has acknowledged its last byte. Otherwise TCP need only have
+    /// taken it.
+    pub awaits_ack: bool,
     /// It is a Read whose response is not complete, or in the control pipeline.
     pub under_way: bool,
     /// How it failed.
@@ -50,7 +51,7 @@ impl<R: Request> Item<R> {
         Self {
             request,
             end: u64::MAX,
-            by_reference: false,
+            awaits_ack: false,
             under_way: false,
             failed: None,
         }
@@ -59,9 +60,9 @@ impl<R: Request> Item<R> {
     fn entry(&self) -> Entry {
         Entry {
             end: self.end,
-            by_reference: self.by_reference,
+            awaits_ack: self.awaits_ack,
             under_way: self.under_way,
-            held: self.by_reference && self.request.is_held(),
+            held: self.awaits_ack && self.request.is_held(),
         }
     }
 

@@ -89,8 +89,8 @@ impl Progress {
 pub struct Entry {
     /// Position behind its last byte; `u64::MAX` as long as not all of it is encoded.
     pub end: u64,
-    /// Its payload is handed to TCP by reference.
-    pub by_reference: bool,
+    /// It is not done before the peer has acknowledged its last byte.
+    pub awaits_ack: bool,
     /// It is a Read whose response is not complete, or in the control pipeline.
     pub under_way: bool,
     /// TCP, a queue or a device still refers to its memory.
@@ -101,7 +101,7 @@ pub struct Entry {
 ///
 /// The comparison is not strict: when all is acknowledged, that is up to the end of the last entry.
 pub const fn may_retire(entry: &Entry, progress: &Progress) -> bool {
-    let reached = if entry.by_reference {
+    let reached = if entry.awaits_ack {
         progress.acked
     } else {
         progress.handed

@@ -251,7 +251,7 @@ impl Sim {
             self.progress.handed(self.sent, self.sent as u32);
             let entry = Entry {
                 end: self.sent,
-                by_reference: wr.zero_copy && !wr.read,
+                awaits_ack: wr.zero_copy && !wr.read,
                 under_way: wr.read,
                 held: false,
             };
@@ -279,7 +279,7 @@ impl Sim {
 
     fn retire(&mut self) {
         while let Some((id, entry)) = self.fifo.front().copied() {
-            let held = entry.under_way || (entry.by_reference && entry.end > self.acked);
+            let held = entry.under_way || (entry.awaits_ack && entry.end > self.acked);
             assert_eq!(may_retire(&entry, &self.progress), !held);
             if held {
                 return;
