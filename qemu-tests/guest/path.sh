@@ -109,3 +109,9 @@ regain() {
 
 # sessions 1: later connections go on over another path, if the peer has it, too. sessions 0: they end.
 sessions() { echo "$1" >"/sys/class/infiniband/$DEV/settings/resume"; }
+
+# said WORD: how many connections have said that.
+said() { grep -c ": $1\$" /run/verify.out || true; }
+
+# parted: whether all connections are between two paths.
+parted() { [ "$(grep -c Suspended "/sys/kernel/debug/siw/$DEV/qps")" = "$lanes" ] || over; }
