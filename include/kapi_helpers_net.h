@@ -115,6 +115,7 @@ bool kapi_sk_owned(const struct sock *sk);
 void kapi_sk_set_nospace(struct sock *sk);
 void kapi_sk_clear_nospace(struct sock *sk);
 void kapi_lock_sock(struct sock *sk);
+void kapi_unlock_sock(struct sock *sk);
 void kapi_sk_flush_backlog(struct sock *sk);
 bool kapi_trylock_sock_bh(struct sock *sk);
 void kapi_unlock_sock_bh(struct sock *sk);

@@ -564,6 +564,46 @@ void kapi_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+/*
+ * Whether the peer may send less than half of what there is room for. Also without
+ * the lock.
+ */
+static bool siw_window_lags(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 now = tcp_receive_window(tp);
+	int room;
+
+	if (now >= tp->rcv_ssthresh / 2)
+		return false;
+	if (!((1 << inet_sk_state_load(sk)) & (TCPF_ESTABLISHED | TCPF_FIN_WAIT1)))
+		return false;
+	room = min_t(int, tcp_space(sk), tp->rcv_ssthresh);
+	/* As __tcp_select_window(): with less room the window is zero. */
+	return room / 2 > now && room >= inet_csk(sk)->icsk_ack.rcv_mss &&
+	       room >= tcp_full_space(sk) >> 4;
+}
+
+/*
+ * What has come since the socket was locked is processed here, and read at once. All
+ * of it counts as backlog until the last of it is processed, so the acknowledgements
+ * announce too small a window, or none. TCP corrects that at the next read only, and
+ * there is nothing left to read.
+ */
+void kapi_unlock_sock(struct sock *sk)
+{
+	release_sock(sk);
+	if (likely(!siw_window_lags(sk)))
+		return;
+	/* Not as a process: a peer on this host would answer into the backlog. */
+	local_bh_disable();
+	spin_lock(&sk->sk_lock.slock);
+	/* Or another process unlocks it later. */
+	if (!sock_owned_by_user(sk) && siw_window_lags(sk))
+		__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
+	kapi_unlock_sock_bh(sk);
+}
+
 /* For the process that owns the socket. */
 void kapi_sk_flush_backlog(struct sock *sk)
 {

@@ -290,7 +290,7 @@ impl Drop for LockedSock<'_> {
             unsafe { bindings::kapi_unlock_sock_bh(self.view.sk) };
         } else {
             // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::release_sock(self.view.sk) };
+            unsafe { bindings::kapi_unlock_sock(self.view.sk) };
         }
     }
 }
