@@ -154,6 +154,9 @@ struct Locked {
     fifo: Fifo<Ring<Item<Request>>>,
     /// Items that wait for an acknowledgement, or will.
     unacked: u32,
+    /// The memory of a message that failed when TCP had a part of it. The stream ends with it, so
+    /// there is one at most.
+    cut: Option<ByRef>,
     /// The FIFO is empty, all completions are posted, and none failed.
     quiet: bool,
 }
@@ -197,6 +200,7 @@ impl SendCompletions {
             locked <- ranked_spinlock!(Rank::Completions, Locked {
                 fifo: Fifo::new(Ring::new(limit)?, Rule::Hsn),
                 unacked: 0,
+                cut: None,
                 quiet: true,
             }),
             idle <- ranked_spinlock!(
@@ -294,15 +298,24 @@ impl SendCompletions {
         self.show(&locked);
     }
 
-    /// Whether `f` holds for the memory of an item.
+    /// Whether `f` holds for the memory of an item, or of a message that was cut off.
     pub(super) fn any_by_ref(&self, f: impl Fn(&ByRef) -> bool) -> bool {
-        let mut any = false;
-        if self.awaits_ack() {
-            self.locked.lock().fifo.queue.for_each(|item| {
-                any |= item.request.by_ref.as_ref().is_some_and(&f);
-            });
-        }
-        any
+        let locked = self.locked.lock();
+        let queue = &locked.fifo.queue;
+        let items = match locked.unacked {
+            0 => 0,
+            _ => queue.len(),
+        };
+        locked.cut.as_ref().is_some_and(&f)
+            || (0..items)
+                .filter_map(|n| queue.get(n)?.request.by_ref.as_ref())
+                .any(f)
+    }
+
+    /// Forgets the message that was cut off. Its connection has ended.
+    pub(super) fn forget_cut(&self) {
+        let cut = self.locked.lock().cut.take();
+        drop(cut);
     }
 
     /// Notes that item `seq`, with `bytes` bytes of payload, ends at stream position `end`.
@@ -394,7 +407,10 @@ impl SendCompletions {
             watched = matches!(next, Next::Watch);
             match next {
                 Next::Watch => watch(),
-                Next::Left(item, status) => {
+                Next::Left(mut item, status) => {
+                    if let Some(cut) = item.request.by_ref.take_if(|by_ref| by_ref.is_held()) {
+                        locked.cut = Some(cut);
+                    }
                     full |= was_full;
                     if item.awaits_ack {
                         locked.unacked = locked.unacked.saturating_sub(1);

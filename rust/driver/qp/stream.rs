@@ -347,8 +347,8 @@ impl Stream {
         self.unreachable.read_once() && self.unreachable.xchg(false, Relaxed)
     }
 
-    /// Empties the queues of Reads, and forgets the responses to those of the peer. Their contents
-    /// are dropped without a lock.
+    /// Empties the queues of Reads, and forgets the responses to those of the peer and a message
+    /// that was cut off. Their contents are dropped without a lock.
     pub(super) fn clear_reads(&self) {
         let orq = core::mem::replace(&mut *self.orq.lock(), Orq::empty());
         let mut waiting = self.irrq.lock();
@@ -357,6 +357,7 @@ impl Stream {
         drop(waiting);
         drop((orq, irrq));
         self.responses.clear();
+        self.completions.forget_cut();
     }
 }
 
