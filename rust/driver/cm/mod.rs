@@ -39,6 +39,7 @@ use super::{
     Siw, //
 };
 use crate::{
+    driver::QpObj,
     kapi::{
         errno,
         net::NetNs,
@@ -212,6 +213,16 @@ impl Endpoints {
         for ep in map.tree.values() {
             ep.request_teardown(Teardown::Abort(ENODEV));
         }
+    }
+
+    /// Calls `f` for the queue pair of each connection. Other than the table of queue pairs, this
+    /// has those that are being destroyed, until nothing of theirs can be sent. May sleep.
+    pub(crate) fn for_each_qp(&self, f: impl Fn(&QpObj)) {
+        let map = self.map.lock();
+        map.tree
+            .values()
+            .filter_map(|ep| ep.qp.as_ref())
+            .for_each(|qp| f(qp));
     }
 
     /// Aborts the connections whose local address the host no longer has. May sleep.

@@ -86,7 +86,7 @@ impl Lent {
         }
         for _ in 0..ROUNDS {
             // Each time, because one may just go over to another path.
-            dev.qps.for_each(|_, qp| qp.call_in(self));
+            dev.endpoints.for_each_qp(|qp| qp.call_in(self));
             if context::poll(ROUND_MS, 1, || self.is_back()) {
                 return;
             }
