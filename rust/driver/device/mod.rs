@@ -240,12 +240,12 @@ impl Device {
     /// connections.
     pub(crate) fn gone(self: &Arc<Self>) {
         wq::cancel_delayed_sync::<_, 0>(self);
-        wq::cancel_delayed_sync::<_, 1>(self);
         // The files go first, because the core has released the name already.
         let files = self.files.lock().take();
         drop(files);
         self.endpoints.drain();
-        // There are no more sessions.
+        // No connection asks for probes any more, and there are no sessions.
+        wq::cancel_delayed_sync::<_, 1>(self);
         wq::cancel_delayed_sync::<_, 2>(self);
         self.doors.attend(self);
     }
