@@ -140,6 +140,7 @@ void kapi_sk_path(const struct sock *sk, struct kapi_sk_path *path);
 /* Sockets that are frozen */
 bool kapi_sk_freeze(struct sock *sk);
 void kapi_sk_thaw(struct sock *sk);
+void kapi_sk_reset_frozen(struct sock *sk);
 struct sk_buff *kapi_frozen_next(const struct sock *sk, struct sk_buff *skb);
 u32 kapi_frozen_seq(const struct sk_buff *skb);
 int kapi_sk_send_again(struct sock *sk, struct sk_buff *skb, u32 from,

@@ -830,6 +830,16 @@ void kapi_sk_thaw(struct sock *sk)
 	release_sock(sk);
 }
 
+/* With the lock held throughout: a live socket would send what it has. */
+void kapi_sk_reset_frozen(struct sock *sk)
+{
+	lock_sock(sk);
+	/* As in kapi_sk_thaw(). */
+	smp_store_release(&sk->sk_state, TCP_ESTABLISHED);
+	sk->sk_prot->disconnect(sk, 0);
+	release_sock(sk);
+}
+
 /* The buffer behind @skb, or the first one, of those that are not acknowledged. */
 struct sk_buff *kapi_frozen_next(const struct sock *sk, struct sk_buff *skb)
 {

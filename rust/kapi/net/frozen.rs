@@ -104,15 +104,22 @@ impl Handle {
         unsafe { bindings::tcp_abort(self.sk(), cause.to_errno().wrapping_neg()) };
     }
 
-    /// Ends [`Socket::freeze`]. Returns whether the socket was frozen. May sleep.
-    pub(super) fn thaw(&self) -> bool {
+    /// Ends [`Socket::freeze`]. May sleep.
+    fn thaw(&self) {
         might_sleep();
-        if !self.frozen.load(Acquire) {
-            return false;
+        if self.frozen.load(Acquire) {
+            // SAFETY: Valid by the type invariants. It was frozen, and is still.
+            unsafe { bindings::kapi_sk_thaw(self.sk()) };
+            self.frozen.store(false, Release);
         }
-        // SAFETY: Valid by the type invariants. It was frozen, and is still.
-        unsafe { bindings::kapi_sk_thaw(self.sk()) };
-        self.frozen.store(false, Release);
-        true
+    }
+
+    /// Resets the connection of a frozen socket, which sends nothing else any more. May sleep.
+    pub(super) fn reset_frozen(&self) {
+        might_sleep();
+        if self.frozen.load(Acquire) {
+            // SAFETY: Valid by the type invariants. It was frozen, and is still.
+            unsafe { bindings::kapi_sk_reset_frozen(self.sk()) };
+        }
     }
 }

@@ -102,10 +102,7 @@ impl WorkItem for Handle {
     /// Releases the socket after it was dropped.
     fn run(this: Pin<KBox<Self>>) {
         this.detach();
-        if this.thaw() {
-            // Nothing of it may be sent any more.
-            this.abort(errno::econnaborted());
-        }
+        this.reset_frozen();
         // SAFETY: Owned by the type invariants, and nobody uses it any more.
         unsafe { bindings::sock_release(this.sock.as_ptr()) };
     }
