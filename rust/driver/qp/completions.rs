@@ -14,6 +14,9 @@
 //! each ACK while anything waits for it. `write_space` announces ACKs as long as the driver asks
 //! for space.
 
+mod glance;
+
+use self::glance::Glance;
 use super::{
     fifo::Ring,
     loans::ByRef, //
@@ -103,40 +106,6 @@ impl completions::Queue for Ring<Item<Request>> {
 
     fn for_each(&mut self, f: impl FnMut(&mut Item<Request>)) {
         Ring::for_each(self, f);
-    }
-}
-
-/// What is read of the FIFO without its lock, in one word.
-#[derive(Clone, Copy)]
-pub(super) struct Glance(u64);
-
-impl Glance {
-    /// The FIFO is empty, all completions are posted, and none failed.
-    const QUIET: u64 = 1 << 63;
-    /// An item waits for an acknowledgement, or will.
-    const UNACKED: u64 = 1 << 62;
-    /// Work requests are flushed instead of executed.
-    const DRAINED: u64 = 1 << 61;
-    const LEN: u64 = u32::MAX as u64;
-
-    /// Items in the FIFO.
-    fn len(self) -> u32 {
-        (self.0 & Self::LEN) as u32
-    }
-
-    /// Whether all work requests have completed with success. Only [`SendCompletions::push`] ends
-    /// that.
-    pub(super) fn is_quiet(self) -> bool {
-        self.0 & Self::QUIET != 0
-    }
-
-    /// Whether work requests are flushed instead of executed.
-    pub(super) fn is_drained(self) -> bool {
-        self.0 & Self::DRAINED != 0
-    }
-
-    fn awaits_ack(self) -> bool {
-        self.0 & Self::UNACKED != 0
     }
 }
 
