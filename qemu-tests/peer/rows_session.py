@@ -9,7 +9,7 @@ import struct
 import wire
 from rows import OWN, row
 from rows_zcopy import counter
-from target import PATIENCE, Raw
+from target import PATIENCE, Raw, wait_until
 from verbs import QP_PATH_MIG_STATE
 from wire import CRC, ENHANCED
 
@@ -48,6 +48,13 @@ def forgotten(raw):
     assert raw.any_end()[1] == "rst"
 
 
+def listens():
+    """Whether the device listens for requests."""
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        sockets = [line.split() for line in f.readlines()[1:]]
+    return any(address.endswith(f":{PORT:04X}") and state == "0A" for _, address, _, state, *_ in sockets)
+
+
 def head(kind, session, gen, code=0):
     return b"siwR\x01" + bytes((kind, code, 0)) + session + struct.pack(">I", gen)
 
@@ -76,6 +83,8 @@ class Resumable:
         self.target = t
         self.conn = t.passive(CRC | ENHANCED | RESUMABLE, raw=t.dial(**more))
         self.offer = Offer(self.conn.frame.private)
+        # It does not listen before there is a session, and then not at once.
+        wait_until(listens, "a listener for requests")
 
     def dial(self):
         with self.target.setup.inside():
