@@ -3,6 +3,8 @@
 
 import contextlib
 import ctypes
+import errno
+import select
 import socket
 import struct
 
@@ -324,7 +326,9 @@ class Calling:
     def is_lost(self):
         event = self.target.async_event()
         assert event == "PATH_MIG_ERR", event
-        self.conn.event("DISCONNECTED")
+        self.conn.event("DISCONNECTED", status=-errno.ETIMEDOUT)
+        # It has not asked again, for as long as it may look for a path.
+        assert not select.select([self.door], [], [], 0)[0], "another request"
 
 
 @row("session-call", OWN, "The device resumes a session when its program asks for another path", OWN, params=PARAMS)
