@@ -8,18 +8,30 @@ nvmet=/sys/kernel/config/nvmet
 
 nvmet_up() {
 	modprobe brd rd_nr=1 rd_size=65536
-	modprobe nvmet-rdma
+	modprobe nvmet
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
-	mkdir "$nvmet/subsystems/siw" "$nvmet/ports/1"
-	echo 1 >"$nvmet/subsystems/siw/attr_allow_any_host"
-	mkdir "$nvmet/subsystems/siw/namespaces/1"
-	echo /dev/ram0 >"$nvmet/subsystems/siw/namespaces/1/device_path"
-	echo 1 >"$nvmet/subsystems/siw/namespaces/1/enable"
-	echo rdma >"$nvmet/ports/1/addr_trtype"
-	echo ipv4 >"$nvmet/ports/1/addr_adrfam"
-	echo "$A4" >"$nvmet/ports/1/addr_traddr"
-	echo 4420 >"$nvmet/ports/1/addr_trsvcid"
-	nvmet_export
+	nvmet_offer 1 siw rdma 4420
+}
+
+# nvmet_offer NUMBER NQN TRANSPORT PORT: the RAM disk in one more subsystem, at a port of its own.
+# nvmet_withdraw NUMBER NQN: the end of that.
+nvmet_offer() {
+	local port=$nvmet/ports/$1 subsystem=$nvmet/subsystems/$2
+	modprobe "nvmet-$3"
+	mkdir "$subsystem" "$port"
+	echo 1 >"$subsystem/attr_allow_any_host"
+	mkdir "$subsystem/namespaces/1"
+	echo /dev/ram0 >"$subsystem/namespaces/1/device_path"
+	echo 1 >"$subsystem/namespaces/1/enable"
+	echo "$3" >"$port/addr_trtype"
+	echo ipv4 >"$port/addr_adrfam"
+	echo "$A4" >"$port/addr_traddr"
+	echo "$4" >"$port/addr_trsvcid"
+	ln -s "$subsystem" "$port/subsystems/"
+}
+nvmet_withdraw() {
+	rm "$nvmet/ports/$1/subsystems/$2"
+	rmdir "$nvmet/subsystems/$2/namespaces/1" "$nvmet/subsystems/$2" "$nvmet/ports/$1"
 }
 
 # nvmet_export, nvmet_hide: the port exists as long as it has a subsystem.
@@ -28,8 +40,7 @@ nvmet_hide() { rm "$nvmet/ports/1/subsystems/siw"; }
 
 # The link goes too, because the core keeps its consumers' completion queues with the device.
 nvmet_down() {
-	nvmet_hide
-	rmdir "$nvmet/subsystems/siw/namespaces/1" "$nvmet/subsystems/siw" "$nvmet/ports/1"
+	nvmet_withdraw 1 siw
 	rmmod nvmet-rdma nvmet
 	rdma link delete "$DEV"
 }
@@ -46,6 +57,7 @@ nvme_state() { [ "$(cat /sys/class/nvme/nvme0/state)" = "$1" ]; }
 nvme_disk() { [ -b /dev/nvme0n1 ]; }
 no_nvme() { ! compgen -G "/sys/class/nvme/nvme*" >/dev/null; }
 nvme_disconnect() {
-	echo 1 >/sys/class/nvme/nvme0/delete_controller
+	local file
+	for file in /sys/class/nvme/nvme*/delete_controller; do echo 1 >"$file"; done
 	until_true 20 no_nvme
 }
