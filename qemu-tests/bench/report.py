@@ -11,7 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 TESTS = os.path.dirname(HERE)
-CONTENDERS = ("siw", "siw-ours", "siw-crc", "siw-large", "siw-large-copy", "c-siw", "rxe", "tcp")
+CONTENDERS = ("siw", "siw-ours", "siw-crc", "siw-large", "siw-large-copy", "c-siw", "rxe", "tcp", "tcp-sendfile")
 PLACES = {
     "pair": "two QEMU guests, virtio-net with TSO, stock kernel",
     "loop": "User Mode Linux, loopback, MTU 65536",
@@ -26,6 +26,7 @@ MEASURES = (
     (r"reg-small", "regions of 4 KiB registered and deregistered", "k/s"),
     (r"rate-(\d+)", "64 B Writes, {} QP", "k/s"),
     (r"lat-(\w+)-(\d+)-(\w+)", "{} latency, {}, {}", "us"),
+    (r"cpu-both", "CPU of both ends, 1 MiB Writes", "ns/KiB"),
     (r"cpu-(\w+)", "CPU of the {} end, 1 MiB Writes", "ns/KiB"),
     (r"qps-(\d+)-gbps", "64 KiB Writes over {} QPs", "Gb/s"),
     (r"qps-(\d+)-jain", "  fairness (Jain), {} QPs", ""),
@@ -73,6 +74,8 @@ def targets():
         for measure, other in (("atomic-8", "read-8"), ("write_imm-64", "write_send-64"),
                                ("write_imm-4096", "write_send-4096")):
             yield place, f"lat-{measure}-median", "siw-ours", f"lat-{other}-median", "siw-ours", 1.1, False
+    for place, bound in (("pair", 0.5), ("loop", 0.6), ("veth", 0.9)):
+        yield place, "cpu-both", "siw", "cpu-both", "tcp", bound, False
     yield "pair", "cpu-send", "siw-large", "cpu-send", "siw-large-copy", 0.6, False
     yield "pair", "qps-256-gbps", "siw", "qps-1-gbps", "siw", 0.9, True
     # "spinning" has no target: a user who only uses half of the CPU costs more than these bounds.
@@ -256,8 +259,8 @@ def main():
     out = ["# Results of make bench", "", *facts(), "",
            "Medians of all rounds, and half the distance between the best and the worst of them. CRC is off, but in the "
            "column siw-crc; siw-large has the parameter large_fpdus, and with it zero copy, which siw-large-copy has "
-           "not. siw-ours is this driver with our provider library. TCP is one stream of iperf3, and for latency a "
-           "ping-pong over one socket. perftest polls; "
+           "not. siw-ours is this driver with our provider library. TCP is one stream of iperf3 (tcp-sendfile: with -Z), "
+           "and for latency a ping-pong over one socket. perftest polls; "
            "figures \"without polling\" are those of a program that sleeps until something is complete, as iperf3 does. "
            "Latencies of Write and Send are of one way.", "", "## Targets", "", *table(targets_now)]
     for place in places:

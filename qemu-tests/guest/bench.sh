@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The body of the bench cases, which set CONTENDER. Guest b adds lines "PLACE CONTENDER MEASURE
-# VALUE" to figures. The places are the pair of QEMU guests (pair) and, in User Mode Linux, veth and
-# loop. In loop both ends are at the address of guest a, whose network namespace guest b enters, so
-# TCP goes over lo. A device on lo itself would not work with C siw.
+# The body of the bench cases, which set CONTENDER, and PARTS if some are not measured. BENCH_PARTS
+# selects from these. Guest b adds lines "PLACE CONTENDER MEASURE VALUE" to figures. The places are
+# the pair of QEMU guests (pair) and, in User Mode Linux, veth and loop. In loop both ends are at the
+# address of guest a, whose network namespace guest b enters, so TCP goes over lo. A device on lo
+# itself would not work with C siw.
 
 HALF=${BASH_SOURCE[1]}
-: "${BENCH_PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside}"
+: "${PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside}"
 # The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
@@ -18,7 +19,7 @@ QPS="1 16 256 1024"
 
 # Parts that take long, or hardly vary, are measured in the first round only. A case that runs
 # again has a numbered name.
-case $CASE in *.*) BENCH_PARTS=$(tr ' ' '\n' <<<"$BENCH_PARTS" | grep -vxE 'sizes|qps|reg|odp|beside' | xargs) ;; esac
+case $CASE in *.*) PARTS=$(tr ' ' '\n' <<<"$PARTS" | sed -E '/^(sizes|qps|reg|odp|beside)$/d' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
 	: "${BENCH_SECONDS:=2}"
@@ -49,11 +50,13 @@ all_parts() {
 	local part
 	[ "$PLACE" != loop ] || DEV=${DEV%?}0
 	# QEMU translates code that runs for the first time, which takes longer than running it.
-	[ "$CONTENDER" = tcp ] || perftest warm-up ib_write_bw -s 65536 -D "$BENCH_SECONDS"
-	for part in $BENCH_PARTS; do
-		"part_$part"
+	is_tcp || perftest warm-up ib_write_bw -s 65536 -D "$BENCH_SECONDS"
+	for part in $PARTS; do
+		[[ " ${BENCH_PARTS:-$PARTS} " != *" $part "* ]] || "part_$part"
 	done
 }
+
+is_tcp() { [ "$DRIVER" = none ]; }
 
 # two NAME SERVER... -- CLIENT...: runs SERVER in guest a, and CLIENT, with its output in
 # /tmp/out, in guest b.
@@ -101,16 +104,20 @@ figures() {
 
 bandwidth() {
 	local op=$1 size=$2
-	if [ "$CONTENDER" = tcp ]; then
+	if is_tcp; then
 		[ "$op" = write ] || return 0
 		# iperf3 takes no larger blocks, and they would not change a stream.
-		two "tcp-$size" iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" \
-			-l $((size < 1048576 ? size : 1048576)) -f k
+		stream "tcp-$size" $((size < 1048576 ? size : 1048576))
 		figures "/receiver/ { print \"bw-write-$size\", \$7 / 1e6 }"
 	else
 		perftest "bw-$op-$size" "ib_${op}_bw" -s "$size" -D "$BENCH_SECONDS"
 		figures "\$1 == $size { print \"bw-$op-$size\", \$2 * $size * 8e-9 / $BENCH_SECONDS }"
 	fi
+}
+
+# stream NAME BLOCK: one over plain TCP. STREAM has more options for it.
+stream() {
+	two "$1" iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" -l "$2" -f k ${STREAM:+"$STREAM"}
 }
 
 part_bw() {
@@ -131,7 +138,7 @@ part_sizes() {
 
 part_rate() {
 	local n
-	[ "$CONTENDER" != tcp ] || return 0
+	! is_tcp || return 0
 	for n in 1 16; do
 		perftest "rate-$n" ib_write_bw -s 64 -q "$n" -D "$BENCH_SECONDS"
 		figures "\$1 == 64 { print \"rate-$n\", \$2 / 1e3 / $BENCH_SECONDS }"
@@ -141,7 +148,7 @@ part_rate() {
 part_lat() {
 	local op size
 	for size in $BENCH_LAT_SIZES; do
-		if [ "$CONTENDER" = tcp ]; then
+		if is_tcp; then
 			two "lat-tcp-$size" bench tcp-serve 18515 -- bench tcp "$A4" 18515 "$size" "$ROUND_TRIPS"
 			figures "/^(median|p99) / { print \"lat-send-$size-\" \$1, \$2 }"
 			continue
@@ -156,13 +163,13 @@ part_lat() {
 # transfers OP N SIZE: runs a program that sleeps until something is complete.
 transfers() {
 	# With C siw the run is bounded, see serve, and many queue pairs take a while to connect.
-	BOUND=100 two "$part-$1-$2-$3" bench serve "$1" "$A4" 18515 "$2" -- \
+	BOUND=$((20 + 5 * $2)) two "$part-$1-$2-$3" bench serve "$1" "$A4" 18515 "$2" -- \
 		bench "$1" "$A4" 18515 "$2" "$3" $((BENCH_SECONDS * 1000))
 }
 
 part_qps() {
 	local n
-	[ "$CONTENDER" != tcp ] || return 0
+	! is_tcp || return 0
 	for n in $QPS; do
 		transfers write "$n" 65536
 		figures "/^(gbps|jain|memory) / { print \"qps-$n-\" \$1, \$2 }"
@@ -202,7 +209,7 @@ part_windows() {
 # Bandwidth of programs that do not poll, like iperf3.
 part_sleeping() {
 	local op size
-	case $CONTENDER in siw | siw-crc) ;; *) return 0 ;; esac
+	! is_tcp || return 0
 	for op in write send read; do
 		for size in $BENCH_BW_SIZES; do
 			transfers $op 1 "$size"
@@ -261,44 +268,34 @@ part_odp() {
 
 # CPU time in nanoseconds a KiB. In a shared kernel the figure of either end includes both.
 part_cpu() {
-	local bytes
-	[ "$CONTENDER" != tcp ] || {
-		tcp_cpu
+	local before here there both out=/tmp/out
+	[ "$GUEST" = b ] || out=/tmp/server-out
+	if is_tcp; then
+		before=$(busy)
+		stream cpu 1M
+		here=$(($(busy) - before))e-2
+	else
+		transfers write 1 1048576
+		here=$(awk '$1 == "busy" { print $2 }' $out)
+	fi
+	if [ "$GUEST" = a ]; then
+		echo "$here" >"$OUT/busy"
+		signal "busy-$PLACE"
 		return
-	}
-	transfers write 1 1048576
-	if [ "$GUEST" = a ]; then
-		awk '$1 == "busy" { print $2 }' /tmp/server-out >"$OUT/busy"
-		signal "busy-$PLACE"
-	else
-		await "busy-$PLACE"
-		bytes=$(awk '$1 == "bytes" { print $2 }' /tmp/out)
-		figures "/^busy / { print \"cpu-send\", \$2 * 1e9 * 1024 / $bytes }"
-		figure cpu-receive "$(awk "{ print \$1 * 1e9 * 1024 / $bytes }" "$OUT/busy")"
 	fi
-}
-
-# The same for plain TCP, from /proc/stat while iperf3 runs.
-tcp_cpu() {
-	local before
-	before=$(busy)
-	two cpu iperf3 -s -1 -p 18515 -- iperf3 -c "$A4" -p 18515 -t "$BENCH_SECONDS" -l 1M -f k
-	if [ "$GUEST" = a ]; then
-		echo $(($(busy) - before)) >"$OUT/busy"
-		signal "busy-$PLACE"
-	else
-		before=$(($(busy) - before))
-		await "busy-$PLACE"
-		figures "/receiver/ { print \"cpu-send\", $before * 1e7 * 1024 / (\$7 * 125 * $BENCH_SECONDS) }"
-		figures "/receiver/ { print \"cpu-receive\", $(cat "$OUT/busy") * 1e7 * 1024 / (\$7 * 125 * $BENCH_SECONDS) }"
-	fi
+	await "busy-$PLACE"
+	there=$(cat "$OUT/busy")
+	[ "$PLACE" = pair ] && both="($here + $there)" || both=$here
+	figures "\$1 == \"bytes\" { kib = \$2 / 1024 }
+		/receiver/ { split(\$3, span, \"-\"); kib = \$7 * 125 * span[2] / 1024 }
+		END { print \"cpu-send\", $here * 1e9 / kib; print \"cpu-receive\", $there * 1e9 / kib; print \"cpu-both\", $both * 1e9 / kib }"
 }
 
 # CPU time so far, in hundredths of a second.
 busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
 
 part_reg() {
-	[ "$CONTENDER" != tcp ] && [ "$GUEST" = b ] || return 0
+	! is_tcp && [ "$GUEST" = b ] || return 0
 	bench reg "$DEV" "$REG_MIB" >/tmp/out
 	figures "{ print }"
 }
