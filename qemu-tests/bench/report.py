@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Medians, spread and ratios of the bench cases' figures, which are lines of PLACE CONTENDER MEASURE VALUE."""
+"""Medians, spread and ratios of the bench cases' figures, which are lines of PLACE CONTENDER MEASURE VALUE.
+See guest/bench.sh."""
 
 import collections
 import os
@@ -28,6 +29,14 @@ MEASURES = (
     (r"lat-(\w+)-(\d+)-(\w+)", "{} latency, {}, {}", "us"),
     (r"cpu-both", "CPU of both ends, 1 MiB Writes", "ns/KiB"),
     (r"cpu-(\w+)", "CPU of the {} end, 1 MiB Writes", "ns/KiB"),
+    (r"nvme-randread-(\d+)-(\d)", "NVMe 4 KiB random reads, depth {}, {} queue(s)", "IOPS"),
+    (r"nvme-(\w+)-(\d)", "NVMe 128 KiB {}s, depth 8, {} queue(s)", "MB/s"),
+    (r"cpu-nvme-randread-(\d+)-(\d)", "  CPU of both ends, random reads, depth {}, {} queue(s)", "ns/KiB"),
+    (r"cpu-nvme-(\w+)-(\d)", "  CPU of both ends, {}s, {} queue(s)", "ns/KiB"),
+    (r"nfs-randread", "NFS 4 KiB random reads, depth 16", "IOPS"),
+    (r"nfs-(\w+)", "NFS 1 MiB {}s, depth 8", "MB/s"),
+    (r"cpu-nfs-randread", "  CPU of both ends, random reads", "ns/KiB"),
+    (r"cpu-nfs-(\w+)", "  CPU of both ends, {}s", "ns/KiB"),
     (r"qps-(\d+)-gbps", "64 KiB Writes over {} QPs", "Gb/s"),
     (r"qps-(\d+)-jain", "  fairness (Jain), {} QPs", ""),
     (r"qps-(\d+)-memory", "  memory of one of {} idle QPs", "B"),
@@ -46,6 +55,7 @@ MEASURES = (
 )
 LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg)\b|reg\b(?!-small)|.*(memory|lat)$")
 TOLERANCE = 0.03  # compare marks more than this as worse
+STORAGE = [f"nvme-{io}-{queues}" for queues in (1, 2) for io in ("randread-1", "randread-16", "read", "write")]
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]
 
 
@@ -74,6 +84,11 @@ def targets():
         for measure, other in (("atomic-8", "read-8"), ("write_imm-64", "write_send-64"),
                                ("write_imm-4096", "write_send-4096")):
             yield place, f"lat-{measure}-median", "siw-ours", f"lat-{other}-median", "siw-ours", 1.1, False
+    for storage in STORAGE:
+        yield "pair", storage, "siw", storage, "tcp", 1, True
+        yield "pair", storage, "siw-crc", storage, "tcp", 0.9, True
+    for op in ("read", "write", "randread"):
+        yield "pair", f"nfs-{op}", "siw", f"nfs-{op}", "tcp", 1, True
     for place, bound in (("pair", 0.5), ("loop", 0.6), ("veth", 0.9)):
         yield place, "cpu-both", "siw", "cpu-both", "tcp", bound, False
     yield "pair", "cpu-send", "siw-large", "cpu-send", "siw-large-copy", 0.6, False
@@ -120,13 +135,27 @@ def amount(value):
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+def spread(values):
+    """Half of the distance between the best and the worst."""
+    median = statistics.median(values)
+    return f" ±{50 * (max(values) - min(values)) / median:.0f}%" if len(values) > 1 and median else ""
+
+
 class Figures:
     def __init__(self, path):
         self.values = collections.defaultdict(list)
+        self.pairs = collections.defaultdict(list)  # ratios to TCP in the turn beside
+        self.failed = set()
         with open(path) as f:
             for line in f:
-                place, contender, measure, value = line.split()
+                place, contender, measure, value, *beside = line.split()
+                if value == "cannot":
+                    self.failed.add((place, contender, measure))
+                    continue
                 self.values[place, contender, measure].append(float(value))
+                for other in map(float, beside):
+                    self.values[place, "tcp", measure].append(other)
+                    self.pairs[place, contender, measure].append(float(value) / other)
 
     def median(self, *key):
         return statistics.median(self.values[key]) if key in self.values else None
@@ -134,11 +163,8 @@ class Figures:
     def cell(self, *key):
         values = self.values.get(key)
         if not values:
-            return "-"
-        median = statistics.median(values)
-        # Half of the distance between the best and the worst.
-        spread = f" ±{50 * (max(values) - min(values)) / median:.0f}%" if len(values) > 1 and median else ""
-        return amount(median) + spread
+            return "cannot" if key in self.failed else "-"
+        return amount(statistics.median(values)) + spread(values)
 
     def ratios(self, *key, than):
         """The quartiles of the ratio round by round: what disturbs the machine for long disturbs both."""
@@ -149,9 +175,17 @@ class Figures:
         each = [x / y for x, y in zip(a, b)]
         return statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
 
-    def ratio(self, *key, than):
-        a, b = self.median(*key), self.median(key[0], than, key[2])
-        return f"{a / b:.2f}" if a and b else "-"
+    def against(self, place, who, measure, whom, other):
+        """The ratio of medians, or those of all pairs of turns; none if something is missing."""
+        pairs = self.pairs.get((place, who, measure))
+        if pairs and whom == "tcp":
+            return pairs
+        a, b = self.median(place, who, measure), self.median(place, whom, other)
+        return [a / b] if a is not None and b else []
+
+    def ratio(self, place, who, measure, than):
+        ratios = self.against(place, who, measure, than, measure)
+        return f"{statistics.median(ratios):.2f}{spread(ratios)}" if ratios else "-"
 
 
 def table(rows):
@@ -164,23 +198,23 @@ def table(rows):
 def judged(figures):
     rows = [["what", "where", "against", "reached", "wanted", ""]]
     for place, measure, who, other, whom, bound, more in targets():
-        value = figures.median(place, who, measure)
-        than = figures.median(place, whom, other) if other else 1
-        if value is None or not than:
+        ratios = figures.against(place, who, measure, whom, other) if other else figures.values.get((place, who, measure))
+        if not ratios:
             continue
-        ratio = value / than
+        ratio = statistics.median(ratios)
         met = ratio >= bound if more else ratio <= bound
         name = title(measure)[0].strip() + {"siw-crc": " with CRC", "siw-large": ", zero copy"}.get(who, "")
         against = "" if not other else title(other)[0] if whom == who else whom
-        rows.append([name, place, against, f"{ratio:.2f}", f"{'at least' if more else 'at most'} {bound}",
+        rows.append([name, place, against, f"{ratio:.2f}{spread(ratios)}", f"{'at least' if more else 'at most'} {bound}",
                      "met" if met else "missed"])
     return rows
 
 
 def measured(figures, place):
-    present = [c for c in CONTENDERS if any(p == place and w == c for p, w, _ in figures.values)]
+    tried = {(who, measure) for p, who, measure in {*figures.values, *figures.failed} if p == place}
+    present = [c for c in CONTENDERS if any(c == who for who, _ in tried)]
     rows = [["median", "", *present, "siw / c-siw", "siw / tcp"]]
-    for measure in sorted({m for p, _, m in figures.values if p == place}, key=order):
+    for measure in sorted({measure for _, measure in tried}, key=order):
         rows.append([*title(measure), *(figures.cell(place, c, measure) for c in present),
                      figures.ratio(place, "siw", measure, than="c-siw"),
                      figures.ratio(place, "siw", measure, than="tcp")])
@@ -260,7 +294,8 @@ def main():
            "Medians of all rounds, and half the distance between the best and the worst of them. CRC is off, but in the "
            "column siw-crc; siw-large has the parameter large_fpdus, and with it zero copy, which siw-large-copy has "
            "not. siw-ours is this driver with our provider library. TCP is one stream of iperf3 (tcp-sendfile: with -Z), "
-           "and for latency a ping-pong over one socket. perftest polls; "
+           "and for latency a ping-pong over one socket. NVMe and NFS take turns with the same over TCP, and ratios "
+           "are those of neighbouring turns. perftest polls; "
            "figures \"without polling\" are those of a program that sleeps until something is complete, as iperf3 does. "
            "Latencies of Write and Send are of one way.", "", "## Targets", "", *table(targets_now)]
     for place in places:

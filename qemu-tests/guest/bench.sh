@@ -6,9 +6,14 @@
 # the pair of QEMU guests (pair) and, in User Mode Linux, veth and loop. In loop both ends are at the
 # address of guest a, whose network namespace guest b enters, so TCP goes over lo. A device on lo
 # itself would not work with C siw.
+#
+# For storage the same over TCP is measured in turns: a line then ends with VALUE TCP-VALUE. VALUE
+# "cannot" says that it is not possible.
+
+. "$TESTS/guest/storage.sh"
 
 HALF=${BASH_SOURCE[1]}
-: "${PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside}"
+: "${PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside nvme nfs}"
 # The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"

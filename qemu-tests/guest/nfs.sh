@@ -6,6 +6,7 @@
 
 exported=/srv/nfs
 
+# Reads and writes take at most NFS_LARGEST bytes, if given, and else what suits the guest's memory.
 nfs_serve() {
 	modprobe -a nfsd rpcrdma
 	mkdir -p $exported
@@ -13,6 +14,7 @@ nfs_serve() {
 	mkdir -p /run/rpc_pipefs
 	mount -t rpc_pipefs sunrpc /run/rpc_pipefs
 	mount -t nfsd nfsd /proc/fs/nfsd
+	[ -z "${NFS_LARGEST:-}" ] || echo "$NFS_LARGEST" >/proc/fs/nfsd/max_block_size
 	rpcbind -w
 	nfsdcld
 	exportfs -o rw,no_root_squash,insecure,fsid=0 "$B4:$exported"
