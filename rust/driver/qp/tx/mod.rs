@@ -91,6 +91,10 @@ use kernel::sync::Arc;
 /// Bytes handed to TCP in one call: the length of a TSO burst.
 const BATCH: usize = 64 * 1024;
 
+/// Bytes of TCP's own buffers, the largest that segmentation offload takes: `sk_gso_max_size` less
+/// room for headers (`tcp_xmit_size_goal()`).
+const BURST: u32 = 65_536 - 321;
+
 /// Minimum charge per pass, in bytes, so that doorbells on an empty queue cannot prolong a turn.
 const LOOK: usize = 512;
 
@@ -346,17 +350,18 @@ impl TxCtx {
         }
     }
 
-    /// The largest ULPDU, in bytes. FPDUs are as long as a buffer if the peer agreed to large ones;
-    /// else one FPDU is one TCP segment, or an integral part of a segment that is longer than a
-    /// buffer.
+    /// The largest ULPDU, in bytes. One FPDU is one TCP segment, or if the peer agreed to large
+    /// ones one burst of segments. Of what is longer than a buffer of ours it is an integral part.
+    /// So no buffer of TCP ends within an FPDU.
     fn fpdu_size(&self, sock: &SockView) -> u16 {
-        if self.large {
-            return mulpdu(TxBuf::MAX_FPDU as u32, self.framer.stream.markers());
-        }
         let mss = sock.mss();
-        let size = match mss.div_ceil(TxBuf::MAX_FPDU as u32) {
-            0 | 1 => mss,
-            parts => mss.checked_div(parts).unwrap_or(mss),
+        let whole = match BURST.checked_div(mss) {
+            Some(segments @ 2..) if self.large => mss.saturating_mul(segments),
+            _ => mss,
+        };
+        let size = match whole.div_ceil(TxBuf::MAX_FPDU as u32) {
+            0 | 1 => whole,
+            parts => whole.checked_div(parts).unwrap_or(whole),
         };
         mulpdu(size, self.framer.stream.markers())
     }
