@@ -576,10 +576,13 @@ static bool siw_window_lags(const struct sock *sk)
 
 	if (now >= tp->rcv_ssthresh / 2)
 		return false;
-	if (!((1 << inet_sk_state_load(sk)) & (TCPF_ESTABLISHED | TCPF_FIN_WAIT1)))
+	if (inet_sk_state_load(sk) != TCP_ESTABLISHED)
 		return false;
 	room = min_t(int, tcp_space(sk), tp->rcv_ssthresh);
+	if (room <= 0)
+		return false;
 	/* As __tcp_select_window(): with less room the window is zero. */
+	room = round_down(room, 1 << tp->rx_opt.rcv_wscale);
 	return room / 2 > now && room >= inet_csk(sk)->icsk_ack.rcv_mss &&
 	       room >= tcp_full_space(sk) >> 4;
 }
