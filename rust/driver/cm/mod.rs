@@ -218,11 +218,20 @@ impl Endpoints {
     /// Calls `f` for the queue pair of each connection. Other than the table of queue pairs, this
     /// has those that are being destroyed, until nothing of theirs can be sent. May sleep.
     pub(crate) fn for_each_qp(&self, f: impl Fn(&QpObj)) {
+        let mut from = 0;
+        // Without the lock for the call, for which others would have to wait.
+        while let Some(ep) = self.at_or_behind(from) {
+            if let Some(qp) = ep.qp.as_ref() {
+                f(qp);
+            }
+            from = ep.id.saturating_add(1);
+        }
+    }
+
+    fn at_or_behind(&self, id: usize) -> Option<Arc<Endpoint>> {
         let map = self.map.lock();
-        map.tree
-            .values()
-            .filter_map(|ep| ep.qp.as_ref())
-            .for_each(|qp| f(qp));
+        let cursor = map.tree.cursor_lower_bound(&id)?;
+        Some(cursor.current().1.clone())
     }
 
     /// Aborts the connections whose local address the host no longer has. May sleep.
