@@ -352,7 +352,7 @@ impl TxCtx {
 
     /// The largest ULPDU, in bytes. One FPDU is one TCP segment, or if the peer agreed to large
     /// ones one burst of segments. Of what is longer than a buffer of ours it is an integral part.
-    /// So no buffer of TCP ends within an FPDU.
+    /// So few buffers of TCP end within an FPDU.
     fn fpdu_size(&self, sock: &SockView) -> u16 {
         let mss = sock.mss();
         let whole = match BURST.checked_div(mss) {
