@@ -124,7 +124,7 @@ struct Locked {
     /// Items that wait for an acknowledgement, or will.
     unacked: u32,
     /// The memory of a message that failed when TCP had a part of it. The stream ends with it, so
-    /// there is one at most.
+    /// there is one at most. What a flush leaves here comes after the reset, and nobody needs it.
     cut: Option<ByRef>,
     /// The FIFO is empty, all completions are posted, and none failed.
     quiet: bool,

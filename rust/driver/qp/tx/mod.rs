@@ -91,8 +91,8 @@ use kernel::sync::Arc;
 /// Bytes handed to TCP in one call: the length of a TSO burst.
 const BATCH: usize = 64 * 1024;
 
-/// Bytes of TCP's own buffers, the largest that segmentation offload takes: `sk_gso_max_size` less
-/// room for headers (`tcp_xmit_size_goal()`).
+/// The most bytes that TCP puts into a buffer (`tcp_xmit_size_goal()`): `sk_gso_max_size`, which is
+/// 64 KiB less `MAX_TCP_HEADER` and one (`sk_dst_gso_max_size()`).
 const BURST: u32 = 65_536 - 321;
 
 /// Minimum charge per pass, in bytes, so that doorbells on an empty queue cannot prolong a turn.
