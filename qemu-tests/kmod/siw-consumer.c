@@ -1725,7 +1725,10 @@ static int check_pipe_reads(void)
 	return 0;
 }
 
-/* The QP fails in the middle: all complete in order, and the lists can be mapped again. */
+/*
+ * The QP fails while registrations are pending: all complete in order, and the lists can be mapped
+ * again.
+ */
 static int check_pipe_flush(void)
 {
 	bool flushed = false;
