@@ -24,9 +24,13 @@ use iwarp::{
 };
 use kernel::page::PAGE_SIZE;
 
-/// Largest payload of an FPDU sent by reference, in bytes. With header, trailer and one more page,
-/// as payload may begin inside a page, it fills an skb (`MAX_SKB_FRAGS`).
-pub(super) const BY_REF_PAYLOAD: u16 = 14 * PAGE_SIZE as u16;
+/// Pages of payload in the largest FPDU sent by reference. With header, trailer and one more page,
+/// as payload may begin inside a page, they fill an skb (`MAX_SKB_FRAGS`).
+const PAGES: usize = 14;
+
+/// TCP's space, in bytes, for the largest FPDU sent by reference. TCP counts a page for each part
+/// of one, and header and trailer are such parts; and it needs some space for itself.
+pub(super) const LARGE_SPACE: usize = (PAGES + 3 + 3) * PAGE_SIZE;
 
 /// Header bytes of a tagged and of an untagged ULPDU (RFC 5041 5).
 pub(super) const TAGGED: u16 = 14;
@@ -36,6 +40,13 @@ pub(super) const UNTAGGED: u16 = 18;
 /// Smallest message sent by reference, in bytes, if a consumer waits for its completion and nothing
 /// is posted behind it. Below, a copy takes less time than an ACK may.
 const BY_REF_AWAITED: u32 = 256 * 1024;
+
+/// The largest payload, in bytes, of an FPDU sent by reference that needs no more than `room` bytes
+/// of TCP's space: whole pages, one at least.
+pub(super) fn by_ref_payload(room: usize) -> u16 {
+    let pages = (room / PAGE_SIZE).saturating_sub(3);
+    pages.clamp(1, PAGES) as u16 * PAGE_SIZE as u16
+}
 
 impl TxCtx {
     /// Whether the work request's message is large enough to be sent by reference. Inline payload

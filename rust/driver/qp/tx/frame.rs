@@ -37,6 +37,8 @@ pub(super) struct Framer {
     pub(super) buf: TxBuf,
     /// The largest ULPDU now.
     pub(super) mulpdu: u16,
+    /// The largest payload of an FPDU sent by reference now, in bytes.
+    pub(super) by_ref: u16,
     /// Bytes encoded, and bytes TCP has accepted.
     pub(super) encoded: u64,
     pub(super) accepted: u64,
@@ -51,6 +53,7 @@ impl Framer {
             stream,
             buf: TxBuf::new(),
             mulpdu,
+            by_ref: 0,
             encoded: 0,
             accepted: 0,
             fpdus: 0,

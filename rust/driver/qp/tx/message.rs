@@ -4,7 +4,6 @@
 
 use super::{
     by_ref::{
-        BY_REF_PAYLOAD,
         TAGGED,
         UNTAGGED, //
     },
@@ -65,6 +64,8 @@ pub(super) enum Filled {
 /// The outcome of a step of encoding.
 enum Step {
     Done,
+    /// The FPDU does not fit into the batch.
+    Full,
     NoRoom,
     /// The payload is not there yet.
     Stalled,
@@ -72,7 +73,8 @@ enum Step {
 }
 
 impl TxCtx {
-    /// Encodes FPDUs until `batch` bytes wait for TCP.
+    /// Encodes FPDUs until `batch` bytes wait for TCP, or the next FPDU would exceed them. One that
+    /// exceeds them by itself is encoded alone.
     pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
         while self.framer.pending() < batch {
             if self.current.is_none() {
@@ -90,9 +92,10 @@ impl TxCtx {
             if !self.can_encode() {
                 return Filled::Full;
             }
-            match self.encode_next(qp) {
+            match self.encode_next(qp, batch) {
                 Step::Done if !self.has_more(qp) => return Filled::Idle,
                 Step::Done => {}
+                Step::Full => return Filled::Full,
                 Step::NoRoom => return Filled::NoMemory,
                 Step::Stalled => return Filled::Blocked,
                 Step::Broken => return Filled::Broken,
@@ -111,22 +114,26 @@ impl TxCtx {
             || qp.sq.has_work_at(&self.at)
     }
 
-    /// Encodes the next FPDU of the current message.
+    /// Encodes the next FPDU of the current message, unless the batch is full.
     #[inline(never)]
-    fn encode_next(&mut self, qp: &QpObj) -> Step {
+    fn encode_next(&mut self, qp: &QpObj, batch: usize) -> Step {
         let Some(current) = &mut self.current else {
             return Step::Done;
         };
         let by_reference = matches!(current.source, Source::ByRef { .. });
         let most = match (by_reference, current.msg.msn()) {
             (false, _) => self.framer.mulpdu,
-            (true, None) => BY_REF_PAYLOAD.saturating_add(TAGGED),
-            (true, Some(_)) => BY_REF_PAYLOAD.saturating_add(UNTAGGED),
+            (true, None) => self.framer.by_ref.saturating_add(TAGGED),
+            (true, Some(_)) => self.framer.by_ref.saturating_add(UNTAGGED),
         };
         let Some(fpdu) = current.msg.fpdu(most) else {
             self.finish_message(qp);
             return Step::Done;
         };
+        let pending = self.framer.pending();
+        if pending != 0 && pending.saturating_add(fpdu.stream_len() as usize) > batch {
+            return Step::Full;
+        }
         let whole = fpdu.is_last() && fpdu.payload().0 == 0;
         let (sges, wr) = (&mut self.sges, &self.wr);
         let source = &mut current.source;

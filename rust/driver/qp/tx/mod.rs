@@ -9,8 +9,9 @@
 //! which payload is not copied.
 //!
 //! The owner works in batches. It encodes FPDUs from as many messages as fit, and hands them to TCP
-//! in one call. A full FPDU is as long as a TCP segment, or a whole number of them is, so that
-//! segmentation offload cuts between FPDUs. Only a peer that takes large FPDUs gets longer ones.
+//! in one call. A batch fills TCP's buffers, and no FPDU exceeds it. A full FPDU is as long as a
+//! TCP segment, or a whole number of them is, so that segmentation offload cuts between FPDUs. Only
+//! a peer that takes large FPDUs gets longer ones.
 //! Read Responses and the SQ alternate at message boundaries. A message whose memory is not there
 //! yet stalls: it and what comes behind it waits, with nothing of its next FPDU encoded.
 
@@ -26,6 +27,10 @@ mod source;
 mod wire;
 
 use self::{
+    by_ref::{
+        by_ref_payload,
+        LARGE_SPACE, //
+    },
     frame::Framer,
     message::Filled,
     wire::{
@@ -88,11 +93,9 @@ use iwarp::{
 };
 use kernel::sync::Arc;
 
-/// Bytes handed to TCP in one call: the length of a TSO burst.
-const BATCH: usize = 64 * 1024;
-
-/// The most bytes that TCP puts into a buffer (`tcp_xmit_size_goal()`): `sk_gso_max_size`, which is
-/// 64 KiB less `MAX_TCP_HEADER` and one (`sk_dst_gso_max_size()`).
+/// The most bytes that TCP puts into a buffer (`tcp_xmit_size_goal()`), and that are handed to TCP
+/// in one call: `sk_gso_max_size`, which is 64 KiB less `MAX_TCP_HEADER` and one
+/// (`sk_dst_gso_max_size()`).
 const BURST: u32 = 65_536 - 321;
 
 /// Minimum charge per pass, in bytes, so that doorbells on an empty queue cannot prolong a turn.
@@ -296,18 +299,28 @@ impl TxCtx {
                     return why;
                 }
             }
-            let space = send_space(sock);
+            // A small rest of the space is left alone: it would be filled with small FPDUs.
+            let least = match self.large {
+                true => LARGE_SPACE,
+                false => 1,
+            };
+            let space = send_space(sock, least);
             if space == 0 {
                 return Leave::Space;
             }
-            // A batch never exceeds TCP's space, of which TCP needs a part for itself, nor the rest
-            // of the turn by more than an FPDU.
-            let batch = BATCH.min(*budget).min(space.saturating_sub(space / 8));
-            self.framer.mulpdu = self.fpdu_size(sock);
+            // TCP needs a part of its space for itself.
+            let room = space.saturating_sub(space / 8);
+            let burst = BURST as usize;
+            let most = match self.large {
+                true => 2 * burst,
+                false => burst,
+            };
+            let batch = most.min(*budget).min(room);
+            self.set_sizes(sock, room);
             let filled = self.fill(qp, batch);
             let had = self.framer.pending();
             // TCP may hold back a short last segment only if more follows at once for certain.
-            let more = batch == BATCH && matches!(filled, Filled::Full) && self.current.is_some();
+            let more = batch >= burst && matches!(filled, Filled::Full) && self.current.is_some();
             let sent = match self.framer.push(qp, sock, more) {
                 Ok(sent) => sent,
                 Err(error) => {
@@ -317,6 +330,10 @@ impl TxCtx {
             };
             self.retire(qp, sock);
             *budget = budget.saturating_sub(sent.max(LOOK));
+            // A rest is not worth a call of its own.
+            if *budget < LOOK {
+                *budget = 0;
+            }
             match filled {
                 Filled::Broken => {
                     if let Some(cause) = self.broken.take() {
@@ -325,7 +342,7 @@ impl TxCtx {
                     return Leave::Hold;
                 }
                 _ if self.framer.pending() != 0 => {
-                    if send_space(sock) == 0 {
+                    if send_space(sock, 1) == 0 {
                         return Leave::Space;
                     }
                     if sent == 0 && had != 0 {
@@ -350,12 +367,15 @@ impl TxCtx {
         }
     }
 
-    /// The largest ULPDU, in bytes. One FPDU is one TCP segment, or if the peer agreed to large
-    /// ones one burst of segments. Of what is longer than a buffer of ours it is an integral part.
-    /// So few buffers of TCP end within an FPDU.
-    fn fpdu_size(&self, sock: &SockView) -> u16 {
+    /// Sets the sizes of the next FPDUs, for `room` bytes of TCP's space.
+    ///
+    /// A copied FPDU is one TCP segment, or if the peer agreed to large ones one burst of segments.
+    /// Of what is longer than a buffer of ours it is an integral part. So few buffers of TCP end
+    /// within an FPDU. No FPDU exceeds the space, unless a segment does.
+    fn set_sizes(&mut self, sock: &SockView, room: usize) {
         let mss = sock.mss();
-        let whole = match BURST.checked_div(mss) {
+        let most = BURST.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let whole = match most.checked_div(mss) {
             Some(segments @ 2..) if self.large => mss.saturating_mul(segments),
             _ => mss,
         };
@@ -363,7 +383,8 @@ impl TxCtx {
             0 | 1 => whole,
             parts => whole.checked_div(parts).unwrap_or(whole),
         };
-        mulpdu(size, self.framer.stream.markers())
+        self.framer.mulpdu = mulpdu(size, self.framer.stream.markers());
+        self.framer.by_ref = by_ref_payload(room);
     }
 
     /// Reports what TCP has accepted to the completions.
@@ -398,7 +419,7 @@ impl TxCtx {
         qp.retire_upto(self.with_tcp(), sock);
         if self.framer.pending() == 0 && self.replay.is_empty() {
             Progress::Sent
-        } else if send_space(sock) == 0 {
+        } else if send_space(sock, 1) == 0 {
             Progress::NoSpace
         } else {
             Progress::NoMemory

@@ -64,7 +64,7 @@ impl TxCtx {
         sock: &mut impl Wire,
         budget: &mut usize,
     ) -> Option<Leave> {
-        if send_space(sock) == 0 {
+        if send_space(sock, 1) == 0 {
             return Some(Leave::Space);
         }
         let sent = match self.push_again(sock) {
@@ -79,7 +79,7 @@ impl TxCtx {
         if self.replay.is_empty() {
             return None;
         }
-        Some(match send_space(sock) {
+        Some(match send_space(sock, 1) {
             0 => Leave::Space,
             // TCP has space but no memory.
             _ if sent == 0 => qp.starve(),

@@ -9,8 +9,12 @@
 //! the doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
 use super::{
-    wire::Wire,
-    TxCtx, //
+    wire::{
+        is_enough,
+        Wire, //
+    },
+    TxCtx,
+    BURST, //
 };
 use crate::{
     driver::{
@@ -50,11 +54,11 @@ use kernel::{
 };
 
 /// Bytes of a turn in process context if no other QP waits.
-const TURN: usize = 256 * 1024;
+const TURN: usize = 4 * BURST as usize;
 
-/// Bytes of a turn in softirq: one batch. All other work of the CPU waits meanwhile, and the ACKs
-/// of many QPs may come at once.
-const SHORT_TURN: usize = 64 * 1024;
+/// Bytes of a turn in softirq. All other work of the CPU waits meanwhile, and the ACKs of many QPs
+/// may come at once.
+const SHORT_TURN: usize = BURST as usize;
 
 /// Delay of a coalesced doorbell, in nanoseconds.
 const LATER: u32 = 25_000;
@@ -394,13 +398,6 @@ impl QpObj {
             _ => false,
         }
     }
-}
-
-/// Whether TCP has enough space to make a turn worthwhile. A turn for each acknowledged segment
-/// would send little. The socket's flag stays set until a good part of the buffer is free, so the
-/// next ACK asks again.
-fn is_enough(sk: &SockView) -> bool {
-    sk.space() >= sk.sndbuf() / 4 || sk.wmem_queued() == 0
 }
 
 impl Turn {
