@@ -36,8 +36,8 @@ module! {
             description: "1: send the first message (RTR) when connecting, so that the other side may send at once",
         },
         large_fpdus: u32 {
-            default: 0,
-            description: "1: FPDUs larger than a TCP segment with peers that have this set, too",
+            default: 1,
+            description: "1: FPDUs larger than a TCP segment with peers that have this set, too, 0: none",
         },
         zcopy_min: u32 {
             default: 65536,

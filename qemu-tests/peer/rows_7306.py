@@ -187,17 +187,23 @@ def no_send_imm(conn, mr):
 
 @row("imm-send", OWN, "Sends with immediate data need a peer that agreed; else LOC_QP_OP_ERR", kind=OWN)
 def imm_send(t):
+    no_agreement(t, 0, 0)
+
+
+@row("imm-send-off", OWN, "large_fpdus=0: nobody agrees on Sends with immediate data", kind=OWN, params="large_fpdus=0")
+def imm_send_off(t):
+    no_agreement(t, SEND_IMM_YES, SEND_IMM)
+
+
+def no_agreement(t, reply, request):
+    """There is none after a reply and a request with these bits."""
     mr = t.mr(64)
-    # This driver agrees with nobody without large_fpdus.
-    for bits in 0, SEND_IMM_YES:
-        conn = t.active(wire.CRC | wire.ENHANCED | bits)
-        assert not conn.frame.flags & 0x0f, conn.frame
-        conn.post(verbs.WR_SEND_IMM, mr, 4, wr_id=1, invalidate=7)
-        conn.wc("LOC_QP_OP_ERR", 1)
-    for bits in 0, SEND_IMM:
-        conn = t.passive(wire.CRC | wire.ENHANCED | bits)
-        assert not conn.frame.flags & 0x0f, conn.frame
-        no_send_imm(conn, mr)
+    conn = t.active(wire.CRC | wire.ENHANCED | reply)
+    conn.post(verbs.WR_SEND_IMM, mr, 4, wr_id=1, invalidate=7)
+    conn.wc("LOC_QP_OP_ERR", 1)
+    conn = t.passive(wire.CRC | wire.ENHANCED | request)
+    assert not conn.frame.flags & 0x0f, conn.frame
+    no_send_imm(conn, mr)
 
 
 @row("imm-send-agreed", OWN, "A Send with immediate data between ends that agreed is one message, of any length",

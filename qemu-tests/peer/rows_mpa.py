@@ -74,8 +74,18 @@ def mpa_reply(t):
         conn.id.destroy()
 
 
-@row("mpa-request", "RFC 5044 7.1.1", "the request has its key, R and reserved bits zero")
+@row("mpa-request", "RFC 5044 7.1.1", "the request has its key, R and reserved bits zero",
+     deviation="two bits offer large FPDUs and Sends with immediate data; peers do not check them")
 def mpa_request(t):
+    request_is_plain(t)
+
+
+@row("mpa-request-plain", "RFC 5044 7.1.1", "large_fpdus=0: the request has R and reserved bits zero", OWN, params="large_fpdus=0")
+def mpa_request_plain(t):
+    request_is_plain(t)
+
+
+def request_is_plain(t):
     request = t.active().frame
     assert request.key == REQUEST and not request.flags & (REJECT | 0x0f), request
 
