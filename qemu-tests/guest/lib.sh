@@ -210,6 +210,10 @@ until_true() {
 	done
 }
 
+# netns_mode MODE: "shared" or "exclusive" devices. The core refuses it while a second network
+# namespace exists, and the kernel ends one after `ip netns del` has returned.
+netns_mode() { until_true 20 rdma system set netns "$1" 2>/dev/null; }
+
 # listening PORT: whether a program listens with rdma_cm at that port. On iWARP that is a TCP
 # port, which rdma's own list shows a moment too early.
 listening() {
