@@ -12,6 +12,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include "port.h"
 #include "wc.h"
 
 #define SIZE 65536
@@ -106,12 +107,11 @@ static void connect_pair(struct pair *p, const struct shape *sa, const struct sh
 	if (enter_net)
 		enter_net(1);
 	must(rdma_create_id(p->ec[1], &p->listener, NULL, RDMA_PS_TCP));
-	must(rdma_bind_addr(p->listener, addr->ai_src_addr));
+	bind_listener(p->listener, addr->ai_src_addr);
 	must(rdma_listen(p->listener, 8));
 	if (enter_net)
 		enter_net(0);
 	must(rdma_create_id(p->ec[0], &id, NULL, RDMA_PS_TCP));
-	/* The kernel chooses the port. */
 	must(rdma_resolve_addr(id, NULL, rdma_get_local_addr(p->listener), 5000));
 	rdma_ack_cm_event(event_of(p->ec[0], RDMA_CM_EVENT_ADDR_RESOLVED));
 	must(rdma_resolve_route(id, 5000));

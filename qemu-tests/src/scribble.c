@@ -32,6 +32,7 @@
 #include <rdma/siw-abi.h>
 
 #include "must.h"
+#include "port.h"
 #include "rng.h"
 #include "times.h"
 
@@ -793,7 +794,7 @@ static bool connect_ends(struct rng *r, bool tidy)
 		must(!(life.ec[i] = rdma_create_event_channel()));
 	must(rdma_getaddrinfo(address, NULL, &hints, &addr));
 	must(rdma_create_id(life.ec[1], &life.listener, NULL, RDMA_PS_TCP));
-	must(rdma_bind_addr(life.listener, addr->ai_src_addr));
+	bind_listener(life.listener, addr->ai_src_addr);
 	must(rdma_listen(life.listener, 8));
 	to = *rdma_get_local_addr(life.listener);
 	rdma_freeaddrinfo(addr);
