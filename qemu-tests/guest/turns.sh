@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Shared by cases that derive the turns of queue pairs from the order in which their WRITEs
-# complete.
+# complete. They must be copied (large_fpdus=0): then they complete once TCP has taken them, in the
+# order of the turns, and not when the peer acknowledges them.
 
 # A work queue takes an item that runs for 10 ms, as a turn on an emulated CPU does, for
 # CPU-intensive, and starts the next one. Then the scheduler decides which queue pair gets how much.
