@@ -54,7 +54,7 @@ test: ## run lints, host tests, and every case in the guests and on the sanitize
 
 .PHONY: soak
 soak: modules sanitize-module race-module smp-module bench-module ## run the cases of any length on all kernels, TIME seconds (60) for each of their parts
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle
+	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle interop/active/perftest-crc interop/passive/perftest-crc
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs ulp/pipeline
