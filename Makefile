@@ -36,6 +36,18 @@ bench-module: ## build the module for the kernel that measures at native speed
 bench: modules bench-module ## measure against C siw, rxe and plain TCP; writes qemu-tests/BENCH.md (ROUNDS=3)
 	@qemu-tests/bench/run
 
+.PHONY: deb
+deb: ## make Debian packages in build/deb; KV=all: of the module for every kernel; SIGN_KEY=, SIGN_CERT= sign it
+	@scripts/package deb
+
+.PHONY: install
+install: ## install the module, a systemd service and a man page for the running kernel, or KV=; below DESTDIR=
+	@scripts/package install
+
+.PHONY: uninstall
+uninstall: ## remove what `make install` has installed
+	@scripts/package uninstall
+
 .PHONY: kernels
 kernels: ## build for every kernel of the archive, and run a few cases on each; writes qemu-tests/KERNELS.md
 	@qemu-tests/kernels
