@@ -48,6 +48,10 @@ install: ## install the module, a systemd service and a man page for the running
 uninstall: ## remove what `make install` has installed
 	@scripts/package uninstall
 
+.PHONY: install-test
+install-test: deb ## install the packages in a guest with systemd, reboot it, and remove them; minutes
+	@qemu-tests/install-test
+
 .PHONY: kernels
 kernels: ## build for every kernel of the archive, and run a few cases on each; writes qemu-tests/KERNELS.md
 	@qemu-tests/kernels
