@@ -31,6 +31,14 @@ die() {
 	exit 1
 }
 
+# The help of a script is the comment at its head, from which "#" and the licence are dropped here.
+case ${1:-} in
+-h | --help)
+	awk 'NR > 1 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+	exit
+	;;
+esac
+
 # step TEXT CMD...: runs CMD with its output in the log, and prints how long it took.
 step() {
 	local text=$1 start=$SECONDS rc=0 from
