@@ -73,7 +73,7 @@ need_packages() {
 		[ "$(dpkg-query -W -f '${db:Status-Status}' "$pkg" 2>/dev/null)" = installed ] || missing+=("$pkg")
 	done
 	[ ${#missing[@]} -eq 0 ] && return
-	[ "$(id -u)" -eq 0 ] || die "these packages are missing: ${missing[*]}"
+	need_privileges
 	step "Installing ${missing[*]}" install_packages "${missing[@]}"
 }
 
@@ -126,9 +126,19 @@ siw_root_dir() {
 	printf '%s\n' "$SIW_CACHE/root-$key"
 }
 
+# need_privileges: the build root takes chroot and mounts, which root has, but not in every container.
+need_privileges() {
+	! unshare --mount true 2>/dev/null || return 0
+	[ "$(id -u)" -ne 0 ] || die "root may not mount here: start the container with --privileged"
+	die "this needs root, to install packages and to mount the build root.
+    Put 'sudo' before the command, or run su -c 'COMMAND'. The cache is then root's ~/.cache/siw, or that
+    of SIW_CACHE=DIR. Without root, only 'make KDIR=DIR', 'make help' and --help work."
+}
+
 # need_root: makes the build root if it is missing; sets ROOT.
 need_root() {
 	[ -n "${ROOT:-}" ] && return
+	need_privileges
 	ROOT=$(siw_root_dir)
 	is_cached "$ROOT" || "$SIW_TOP/scripts/toolchain" >/dev/null
 }
@@ -332,7 +342,6 @@ make_cached() {
 	local dir=$1 lock
 	shift
 	is_cached "$dir" && return
-	[ "$(id -u)" -eq 0 ] || die "must be root to make $dir"
 	mkdir -p "$SIW_CACHE"
 	exec {lock}>"$dir.lock"
 	flock -n "$lock" || {
