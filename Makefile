@@ -1,100 +1,115 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# All commands start here. Kbuild has the rules of the module itself.
+# All commands start here. Kbuild has the rules of the module itself. "make help" prints what follows
+# "##" here: the headings of groups, targets and, at the end, variables.
 
 MAKEFLAGS += --no-print-directory
 
+## Try it and use it
+
 .PHONY: modules
-modules: ## build siw.ko for a stock Debian kernel; KV=RELEASE selects another one (here and below), KDIR=DIR a kernel tree of your own
+modules: ## build siw.ko for a stock Debian kernel; 10 min the first time, then seconds
 	+@scripts/kmake module modules
 
-.PHONY: sample
-sample: ## build rdma_null.ko, the smallest provider on top of rust/kapi, in build/.../sample
-	+@scripts/kmake sample modules SIW_SAMPLES=y
+.PHONY: demo
+demo: modules ## run RDMA between two guests, all set-up included; 10 min the first time, then 2 min
+	@qemu-tests/demo
 
-.PHONY: provider
-provider: ## build the provider library for programs, build/provider/libsiw-rdmav34.so
-	@scripts/provider build
-
-.PHONY: sanitize-module
-sanitize-module: ## build the module for the sanitizer kernel
-	+@scripts/kmake sanitize modules
-
-.PHONY: race-module
-race-module: ## build the module for the kernel with several CPUs and lockdep
-	+@scripts/kmake race modules
-
-.PHONY: smp-module
-smp-module: ## build the module for the kernel with several CPUs and KASAN, for guests in QEMU
-	+@scripts/kmake smp modules
-
-.PHONY: bench-module
-bench-module: ## build the module for the kernel that measures at native speed
-	+@scripts/kmake bench modules
-
-.PHONY: bench
-bench: modules bench-module ## measure against C siw, rxe and plain TCP; writes qemu-tests/BENCH.md (ROUNDS=3)
-	@qemu-tests/bench/run
+.PHONY: shell
+shell: modules ## boot two guests with the driver and a device each, and show a terminal of each; 1 min
+	@qemu-tests/shell
 
 .PHONY: deb
-deb: ## make Debian packages in build/deb; KV=all: of the module for every kernel; SIGN_KEY=, SIGN_CERT= sign it
+deb: ## make Debian packages in build/deb; KV=all: of the module for every kernel; 1 min each
 	@scripts/package deb
 
 .PHONY: install
-install: ## install the module, a systemd service and a man page for the running kernel, or KV=; below DESTDIR=
+install: ## install the module, a systemd service and a man page for the running kernel, or KV=
 	@scripts/package install
 
 .PHONY: uninstall
-uninstall: ## remove what `make install` has installed
+uninstall: ## remove what make install has installed
 	@scripts/package uninstall
 
-.PHONY: install-test
-install-test: deb ## install the packages in a guest with systemd, reboot it, and remove them; minutes
-	@qemu-tests/install-test
+.PHONY: provider
+provider: ## build the provider library for programs, build/provider/libsiw-rdmav34.so; 1 min
+	@scripts/provider build
 
-.PHONY: kernels
-kernels: ## build for every kernel of the archive, and run a few cases on each; writes qemu-tests/KERNELS.md
-	@qemu-tests/kernels
+.PHONY: clean
+clean: ## remove all build products; the cache of the toolchain and the kernel stays
+	rm -rf build siw.ko rust-project.json
 
-.PHONY: sanitize
-sanitize: sanitize-module ## run the cases that fit one kernel, on the sanitizer kernel
-	@qemu-tests/run --kernel sanitize --all
+.PHONY: help
+help: ## print this list
+	@sed -nE -e 's/^([a-z-]+):.* ## (.*)/  make \1\t\2/p' -e 's/^## ([A-Z_]+=.*)\t/  \1\t/p' -e 's/^## ([^=]*)$$/\n\1/p' \
+		Makefile | expand -t 25 | tail -n +2
 
-.PHONY: demo
-demo: modules ## run RDMA between two guests on the stock kernel, all set-up included
-	@qemu-tests/demo
+## Test
 
 .PHONY: test
-test: ## run lints, host tests, and every case in the guests and on the sanitizer kernel
+test: ## run lints, host tests, and every case in guests and on the sanitizer kernel; 50 min
 	@scripts/test
 
+.PHONY: host-test
+host-test: ## run the tests of rust/iwarp and of the provider library, on this machine; 1 min
+	@scripts/host-test
+
+.PHONY: fuzz
+fuzz: ## fuzz rust/iwarp and rust/provider, for TIME=60 seconds in all
+	@scripts/fuzz $(TIME)
+
+.PHONY: sanitize
+sanitize: sanitize-module ## run the cases that fit one kernel, on the sanitizer kernel; a part of make test
+	@qemu-tests/run --kernel sanitize --all
+
 .PHONY: soak
-soak: modules sanitize-module race-module smp-module bench-module ## run the cases of any length on all kernels, TIME seconds (60) for each of their parts
+soak: modules sanitize-module race-module smp-module bench-module ## run the cases of any length on all kernels, TIME=60 seconds for each part; over an hour
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle interop/active/perftest-crc interop/passive/perftest-crc
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs ulp/pipeline
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
-.PHONY: lint
-lint: fmt-check clippy doc house-lint checkpatch shell-check ## run these checks of the sources
+.PHONY: kernels
+kernels: ## build for every kernel of the archive, run a few cases on each, write KERNELS.md; 1 h
+	@qemu-tests/kernels
 
-.PHONY: clippy
-clippy: ## run the kernel's lints, and those of the provider library, with warnings as errors
-	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
-	+@scripts/kmake clippy-sample modules SIW_SAMPLES=y CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
-	@scripts/provider clippy
+.PHONY: install-test
+install-test: deb ## install the packages in a guest with systemd, reboot it, remove them; 10 min
+	@qemu-tests/install-test
+
+.PHONY: release-test
+release-test: ## test which kernel is chosen, for various contents of the archive; seconds
+	@scripts/release-test
+
+## Measure
+
+.PHONY: bench
+bench: modules bench-module ## measure against C siw, rxe and plain TCP, write BENCH.md; ROUNDS=3, each 20 to 36 min
+	@qemu-tests/bench/run
+
+## Check and read the sources
+
+.PHONY: lint
+lint: fmt-check clippy doc house-lint checkpatch shell-check ## run the next six; 1 min
 
 .PHONY: fmt-check
 fmt-check: ## check that every Rust file is formatted as the kernel's are
 	@scripts/fmt --check
 
-.PHONY: fmt
-fmt: ## format every Rust file, and wrap comments of more than 100 columns
-	@scripts/fmt
+.PHONY: clippy
+clippy: ## run the kernel's lints, and those of the provider library; warnings are errors
+	+@scripts/kmake clippy modules CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
+	+@scripts/kmake clippy-sample modules SIW_SAMPLES=y CLIPPY=1 KRUSTFLAGS=-Dwarnings KCFLAGS=-Werror
+	@scripts/provider clippy
+
+.PHONY: doc
+doc: ## write the documentation of the sources to build/doc; a broken link is an error
+	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
+	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
 
 .PHONY: house-lint
-house-lint: ## check layers, circles of imports, unsafe code, ranks of locks, long files and comments
+house-lint: ## check layers, circles of imports, unsafe code, ranks of locks, long files, comments
 	@scripts/in-root scripts/house-lint --self-test
 	@scripts/in-root scripts/house-lint
 
@@ -106,31 +121,42 @@ checkpatch: ## run the kernel's checkpatch over the C files
 shell-check: ## run shellcheck over all shell scripts
 	@scripts/shell-check
 
-.PHONY: release-test
-release-test: ## test which kernel is chosen, for various contents of the archive
-	@scripts/release-test
-
-.PHONY: host-test
-host-test: ## run the tests of rust/iwarp and of the provider library, on this machine
-	@scripts/host-test
-
-.PHONY: fuzz
-fuzz: ## fuzz rust/iwarp and rust/provider for TIME seconds in all (60)
-	@scripts/fuzz $(TIME)
-
-.PHONY: doc
-doc: ## write the documentation of the sources, private items included, to build/doc; a broken link is an error
-	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
-	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
+.PHONY: fmt
+fmt: ## format every Rust file, and wrap comments of more than 100 columns
+	@scripts/fmt
 
 .PHONY: rust-analyzer
-rust-analyzer: modules ## write rust-project.json: rust-analyzer then knows the module, iwarp and the kernel crates
+rust-analyzer: modules ## write rust-project.json, for rust-analyzer
 	+@scripts/rust-analyzer
 
-.PHONY: clean
-clean: ## remove all build products; the cache of the toolchain and the kernel stays
-	rm -rf build siw.ko rust-project.json
+## Build other modules
 
-.PHONY: help
-help: ## print this list
-	@sed -nE 's/^([a-z-]+):.* ## (.*)/  make \1\t\2/p' Makefile | expand -t 21
+.PHONY: sample
+sample: ## build rdma_null.ko, the smallest provider on top of rust/kapi, in build/.../sample
+	+@scripts/kmake sample modules SIW_SAMPLES=y
+
+.PHONY: sanitize-module
+sanitize-module: ## build the module for the sanitizer kernel; a test kernel takes 10 min the first time
+	+@scripts/kmake sanitize modules
+
+.PHONY: race-module
+race-module: ## build it for the test kernel with several CPUs and lockdep
+	+@scripts/kmake race modules
+
+.PHONY: smp-module
+smp-module: ## build it for the test kernel with several CPUs and KASAN, for guests in QEMU
+	+@scripts/kmake smp modules
+
+.PHONY: bench-module
+bench-module: ## build it for the test kernel that measures at native speed
+	+@scripts/kmake bench modules
+
+## Variables, of all targets where nothing else is said
+
+## KV=RELEASE	the kernel, of Debian's archive; the newest one known to work
+## KDIR=DIR	modules: a kernel tree of your own, built with Rust; needs no root
+## TIME=SECONDS	fuzz, soak: how long
+## ROUNDS=N	bench: how often each is measured
+## DESTDIR=DIR	install, uninstall: where the root of the system is; /
+## SIGN_KEY=FILE	deb, install: signs the module; its certificate is SIGN_CERT=FILE
+## SIW_CACHE=DIR	where toolchain, kernel and guests are, 5.5 GB; ~/.cache/siw
