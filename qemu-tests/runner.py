@@ -266,6 +266,7 @@ class Guests:
         self.procs, self.conns, self.buffers, self.monitors = {}, {}, {}, {}
         self.boots = 0
         self.cpus, self.memory, self.nics = 1, 1536, 1
+        self.terminals = None  # folder of the sockets of the guests' terminals
         self.history = []  # the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
         self.splats = 0
@@ -311,6 +312,7 @@ class Guests:
                 "-virtfs", f"local,path={self.out},mount_tag=out,security_model=none",
                 "-chardev", f"socket,id=ctl,path={ctl},server=on,wait=off",
                 "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=ctl,name=siw.ctl",
+                *self.terminal(g),
                 "-qmp", f"unix:{self.sockets}/qmp-{g},server=on,wait=off",
             ]
             with open(f"{self.out}/qemu-{g}", "a") as log:
@@ -322,6 +324,13 @@ class Guests:
             self.command(g, "qmp_capabilities")
         self.answers("ready", BOOT_TIMEOUT)
         return time.monotonic() - start
+
+    def terminal(self, guest):
+        """QEMU's arguments for /dev/hvc0."""
+        if not self.terminals:
+            return ()
+        return ("-chardev", f"socket,id=terminal,path={self.terminals}/{guest},server=on,wait=off",
+                "-device", "virtconsole,chardev=terminal")
 
     def command(self, guest, name, /, **arguments):
         """A command to QEMU's monitor. Nobody waits for the answer: the guest sees what happens."""
@@ -785,6 +794,7 @@ def main():
     p.add_argument("--timeout", type=int, metavar="SECONDS", help="time-out of each case, instead of its own")
     p.add_argument("--capture", metavar="FILE", help="write the traffic between the guests to FILE")
     p.add_argument("--capture-port", metavar="PORT", help="capture only this TCP port")
+    p.add_argument("--terminals", metavar="DIR", help="give each guest in QEMU a terminal, /dev/hvc0, at the socket DIR/a or DIR/b")
     p.add_argument("--logs", metavar="DIR", help="folder of the logs")
     args = p.parse_args()
 
@@ -838,6 +848,7 @@ def main():
     if args.kernel in QEMU:
         network = Network(sockets, max(case.nics for case in cases))
         kernels = [Guests(image, out, args.kernel, network, sockets)]
+        kernels[0].terminals = args.terminals
     else:
         network = None
         kernel = output(f"{TOP}/scripts/own-kernel", args.kernel)
