@@ -806,7 +806,9 @@ def main():
 
     sockets = tempfile.mkdtemp(prefix="siw-qemu-")
     atexit.register(shutil.rmtree, sockets, True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
     if args.cmd_a or args.cmd_b:
         path = f"{sockets}/command.case"
