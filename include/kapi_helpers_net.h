@@ -132,6 +132,7 @@ u32 kapi_rx_behind(const struct sock *sk, const struct sk_buff *skb, u32 at);
 struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 			     u32 at, u32 *where);
 u32 kapi_skb_len(const struct sk_buff *skb);
+bool kapi_rx_over(const struct sock *sk);
 bool kapi_rx_stuck(const struct sock *sk);
 
 /* Sockets: what a connection knows of its path */

@@ -774,11 +774,16 @@ u32 kapi_skb_len(const struct sk_buff *skb)
 	return skb->len;
 }
 
+/* tcp_done() sets this, too; kapi_sk_freeze() does not. */
+bool kapi_rx_over(const struct sock *sk)
+{
+	return sk->sk_shutdown & RCV_SHUTDOWN;
+}
+
 /* Whether no more can come before what is here has been read. */
 bool kapi_rx_stuck(const struct sock *sk)
 {
-	return sk->sk_state == TCP_CLOSE || sk->sk_shutdown & RCV_SHUTDOWN ||
-	       tcp_epollin_ready(sk, INT_MAX) ||
+	return sk->sk_state == TCP_CLOSE || tcp_epollin_ready(sk, INT_MAX) ||
 	       inet_csk(sk)->icsk_ack.pending & ICSK_ACK_NOMEM;
 }
 

@@ -336,8 +336,15 @@ impl RxSock<'_> {
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
     }
 
+    /// Whether nothing more will arrive: the peer has sent all its data, or the connection has
+    /// ended. A frozen one has not.
+    pub(crate) fn is_over(&self) -> bool {
+        // SAFETY: The socket is valid and locked by the type invariants of the view.
+        unsafe { bindings::kapi_rx_over(self.view.sk) }
+    }
+
     /// Whether nothing more can arrive until the received data is read: there is no room for it, or
-    /// the peer has sent all its data.
+    /// the connection is frozen.
     pub(crate) fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_rx_stuck(self.view.sk) }

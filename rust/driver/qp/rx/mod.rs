@@ -332,11 +332,18 @@ impl QpObj {
                 noted = true;
                 continue;
             }
-            // Asked after the window has been opened for what was read.
-            if !rx.waits || !rx.patient || !sk.is_stuck() {
+            if !rx.waits {
                 break;
             }
-            rx.patient = false;
+            // Asked after the window has been opened for what was read.
+            if sk.is_over() {
+                // The rest of the FPDU will not come, so nothing of it may be placed.
+                rx.machine.stop();
+            } else if rx.patient && sk.is_stuck() {
+                rx.patient = false;
+            } else {
+                break;
+            }
         }
         let stats = &self.stats;
         stats.add(Counter::RxFpdus, core::mem::take(&mut rx.fpdus));
