@@ -40,6 +40,15 @@ MEASURES = (
     (r"qps-(\d+)-gbps", "64 KiB Writes over {} QPs", "Gb/s"),
     (r"qps-(\d+)-jain", "  fairness (Jain), {} QPs", ""),
     (r"qps-(\d+)-memory", "  memory of one of {} idle QPs", "B"),
+    (r"qps-(\d+)-cpu", "  CPU, {} QPs", "ns/KiB"),
+    (r"qps-(\d+)-gbps-two", "64 KiB Writes over {} QPs, two CPUs", "Gb/s"),
+    (r"qps-(\d+)-jain-two", "  fairness (Jain), {} QPs, two CPUs", ""),
+    (r"qps-(\d+)-memory-two", "  memory of one of {} idle QPs, two CPUs", "B"),
+    (r"qps-(\d+)-cpu-two", "  CPU, {} QPs, two CPUs", "ns/KiB"),
+    (r"regions-(\d+)-reg", "registration of one of {} regions of 4 KiB", "us"),
+    (r"regions-(\d+)-dereg", "deregistration of one of {} regions of 4 KiB", "us"),
+    (r"regions-(\d+)-memory", "memory of one of {} regions of 4 KiB", "B"),
+    (r"regions-(\d+)-rate", "64 B Writes from {} regions by turns", "k/s"),
     (r"idle-(\d+)-memory", "memory of one of {} idle connections", "B"),
     (r"beside-(\w+)-bw", "64 KiB Writes of a user, beside {}", "Gb/s"),
     (r"beside-(\w+)-lat", "64 B Send latency of a user, beside {}", "us"),
@@ -53,7 +62,7 @@ MEASURES = (
     (r"dereg-huge", "deregistration of 1 GiB of huge pages", "ms"),
     (r"reg-huge-memory", "memory for 1 GiB of huge pages registered", "B"),
 )
-LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg)\b|reg\b(?!-small)|.*(memory|lat)$")
+LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg)\b|reg\b(?!-small)|.*(memory|lat|cpu|reg)(-two)?$")
 TOLERANCE = 0.03  # compare marks more than this as worse
 STORAGE = [f"nvme-{io}-{queues}" for queues in (1, 2) for io in ("randread-1", "randread-16", "read", "write")]
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]

@@ -13,23 +13,26 @@
 . "$TESTS/guest/storage.sh"
 
 HALF=${BASH_SOURCE[1]}
-: "${PARTS:=bw sleeping rate lat cpu sizes qps reg odp beside nvme nfs}"
+: "${PARTS:=bw sleeping rate lat cpu sizes qps regions reg odp beside nvme nfs}"
 # The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
 MORE_SIZES="256 1024 16384 262144 4194304"
-QPS="1 16 256 1024"
+QPS="1 16 256 1024" REGIONS="1 1000 100000"
 # C siw's programs have room for some 144 rings.
 [ "$CONTENDER" != c-siw ] || QPS="1 16"
+# What guests with two CPUs measure has names of its own.
+[ "$KERNEL:$(nproc)" = stock:2 ] && CPUS=-two || CPUS=
 
 # Parts that take long, or hardly vary, are measured in the first round only. A case that runs
 # again has a numbered name.
-case $CASE in *.*) PARTS=$(tr ' ' '\n' <<<"$PARTS" | sed -E '/^(sizes|qps|reg|odp|beside)$/d' | xargs) ;; esac
+case $CASE in *.*) PARTS=$(tr ' ' '\n' <<<"$PARTS" | sed -E '/^(sizes|qps|regions|reg|odp|beside)$/d' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
 	: "${BENCH_SECONDS:=2}"
 else
-	ROUND_TRIPS=20000 REG_MIB=512
+	ROUND_TRIPS=20000 REG_MIB=512 REGIONS+=" 1000000"
+	[ "$CONTENDER" = c-siw ] || QPS+=" 8192"
 	: "${BENCH_PLACES:=veth loop}" "${BENCH_SECONDS:=1}"
 fi
 
@@ -177,7 +180,19 @@ part_qps() {
 	! is_tcp || return 0
 	for n in $QPS; do
 		transfers write "$n" 65536
-		figures "/^(gbps|jain|memory) / { print \"qps-$n-\" \$1, \$2 }"
+		figures "/^(gbps|jain|memory) / { print \"qps-$n-\" \$1 \"$CPUS\", \$2 }
+			/^busy / { busy = \$2 }
+			/^bytes / { print \"qps-$n-cpu$CPUS\", busy * 1e9 / (\$2 / 1024) }"
+	done
+}
+
+part_regions() {
+	local n
+	! is_tcp || return 0
+	for n in $REGIONS; do
+		BOUND=$((20 + n / 10000)) two "regions-$n" bench serve write "$A4" 18515 1 -- \
+			bench regions "$A4" 18515 "$n" $((BENCH_SECONDS * 500))
+		figures "/^(reg|memory|rate|dereg) / { print \"regions-$n-\" \$1, \$2 }"
 	done
 }
 

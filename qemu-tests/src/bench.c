@@ -17,6 +17,9 @@
  *                                         nothing; or, to the same server and one of 1 + TIMES
  *                                         there, by a page that does not come (STALLED is "page")
  *                                         or by binds of a window that take long ("bind")
+ *   bench regions ADDRESS PORT N MS       N regions of 4 KiB: the time to register one and to
+ *                                         deregister it, its memory, and the rate of Writes of 64
+ *                                         bytes (to "serve write"), each from another region
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region: of small
  *                                         pages, and of huge ones
  *   bench tcp-serve PORT                  the other end of tcp
@@ -695,6 +698,54 @@ static void bind_windows(const char *host, const char *port, int ms)
 	rdma_destroy_id(c.id);
 }
 
+/* A Write of 64 bytes from a region. */
+static void write_from(struct conn *c, struct ibv_mr *from)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)from->addr, .length = 64, .lkey = from->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = c->to.address, .rkey = c->to.rkey },
+	};
+
+	must(ibv_post_send(c->id->qp, &wr, &bad));
+}
+
+static void regions(const char *host, const char *port, int n, int ms)
+{
+	struct sockaddr_in sa = address_of(host, port);
+	struct ibv_mr **all = calloc(n, sizeof(*all));
+	uint64_t sent = 0, done = 0, at = 0;
+	double start, end, memory;
+	struct conn c = { 0 };
+
+	must(!all);
+	connect_one(&c, &sa, 1, NULL);
+	memory = kernel_memory();
+	start = now();
+	for (int i = 0; i < n; i++)
+		must(!(all[i] = ibv_reg_mr(pd, (char *)mr->addr + i % (REGION / 4096) * 4096, 4096, RIGHTS)));
+	printf("reg %.3f\nmemory %.0f\n", (now() - start) * 1e6 / n, (kernel_memory() - memory) / n);
+	start = now();
+	end = start + ms / 1000.0;
+	while (done < sent || now() < end) {
+		for (; sent < done + depth(1) && now() < end; sent++) {
+			/* Meets all of a power of ten, in no order: it has no divisor of ten. */
+			at = (at + 618033989) % n;
+			write_from(&c, all[at]);
+		}
+		done += next(&c, 0, false);
+	}
+	printf("rate %.3f\n", done / (now() - start) / 1e3);
+	start = now();
+	for (int i = 0; i < n; i++)
+		must(ibv_dereg_mr(all[i]));
+	printf("dereg %.3f\n", (now() - start) * 1e6 / n);
+	rdma_disconnect(c.id);
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_destroy_qp(c.id);
+	rdma_destroy_id(c.id);
+}
+
 /* NAME tells the pages apart, and ADVICE asks for them. */
 static void reg_pages(const char *name, int advice, size_t mib)
 {
@@ -828,6 +879,8 @@ int main(int argc, char **argv)
 		ping(argv[3], argv[4], atoi(argv[5]), atoi(argv[6]));
 	else if (!strcmp(what, "bind") && argc == 5)
 		bind_windows(argv[2], argv[3], atoi(argv[4]));
+	else if (!strcmp(what, "regions") && argc == 6)
+		regions(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]));
 	else if (!strcmp(what, "reg") && argc == 4)
 		reg(argv[2], atoi(argv[3]));
 	else if (!strcmp(what, "tcp-serve") && argc == 3)
