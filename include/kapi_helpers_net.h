@@ -37,8 +37,6 @@ bool kapi_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 
 /* Context */
 u32 kapi_cpu(void);
-u32 kapi_cpus(void);
-bool kapi_softirq(void);
 bool kapi_cpu_online(u32 cpu);
 void kapi_cond_resched(void);
 unsigned long kapi_jiffies(void);
@@ -113,7 +111,6 @@ u32 kapi_sk_snd_una(const struct sock *sk);
 int kapi_sk_space(const struct sock *sk);
 int kapi_sk_sndbuf(const struct sock *sk);
 int kapi_sk_wmem_queued(const struct sock *sk);
-bool kapi_sk_local(const struct sock *sk);
 bool kapi_sk_owned(const struct sock *sk);
 void kapi_sk_set_nospace(struct sock *sk);
 void kapi_sk_clear_nospace(struct sock *sk);
@@ -137,7 +134,6 @@ struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 u32 kapi_skb_len(const struct sk_buff *skb);
 bool kapi_rx_over(const struct sock *sk);
 bool kapi_rx_stuck(const struct sock *sk);
-u32 kapi_rx_unread(const struct sock *sk);
 
 /* Sockets: what a connection knows of its path */
 void kapi_sk_path(const struct sock *sk, struct kapi_sk_path *path);

@@ -383,14 +383,6 @@ impl CqObj {
         let _ = dev.shared.cm.try_spawn(GFP_ATOMIC, work);
     }
 
-    /// Whether the consumer waits for a completion, and does not poll.
-    pub(crate) fn is_armed(&self) -> bool {
-        match &self.entries.lock().queue {
-            Queue::User(user) => user.ctrl.load() != abi::notify::NOT,
-            Queue::Kernel(kernel) => kernel.armed != Armed::No,
-        }
-    }
-
     /// Whether a completion was lost.
     pub(crate) fn is_dead(&self) -> bool {
         self.entries.lock().dead

@@ -149,8 +149,6 @@ ranks! {
     Pager = c"siw_pager", Softirq;
     /// The QP that a datamover is to serve, and its CPU.
     Mover = c"siw_mover", HardIrq;
-    /// The QP that a placer is to serve.
-    Placer = c"siw_placer", HardIrq;
     /// The QP whose coalesced doorbell a timer serves.
     Later = c"siw_later", Softirq;
     /// The QP that waits for memory to be released. TCP may release it with locks of its own held.

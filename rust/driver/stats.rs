@@ -139,8 +139,6 @@ counters! {
     PageInvalidations = c"page_invalidations",
     /// Times a datamover had to continue reception.
     RxDeferred = c"rx_deferred",
-    /// Times reception was left to a placer, because the sender is on this host.
-    RxPlaced = c"rx_placed",
 }
 
 /// One value of each counter.

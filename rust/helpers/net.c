@@ -48,16 +48,6 @@ u32 kapi_cpu(void)
 	return raw_smp_processor_id();
 }
 
-u32 kapi_cpus(void)
-{
-	return num_online_cpus();
-}
-
-bool kapi_softirq(void)
-{
-	return in_serving_softirq();
-}
-
 bool kapi_cpu_online(u32 cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);
@@ -546,24 +536,6 @@ int kapi_sk_wmem_queued(const struct sock *sk)
 	return READ_ONCE(sk->sk_wmem_queued);
 }
 
-/* Whether the peer is on this host: behind loopback, or a device that has a peer. */
-bool kapi_sk_local(const struct sock *sk)
-{
-	const struct net_device *dev;
-	struct dst_entry *dst;
-	bool local = false;
-
-	rcu_read_lock();
-	dst = rcu_dereference(sk->sk_dst_cache);
-	if (dst) {
-		dev = dst_dev_rcu(dst);
-		local = dev->flags & IFF_LOOPBACK ||
-			dev->netdev_ops->ndo_get_peer_dev;
-	}
-	rcu_read_unlock();
-	return local;
-}
-
 bool kapi_sk_owned(const struct sock *sk)
 {
 	return sock_owned_by_user_nocheck(sk);
@@ -813,11 +785,6 @@ bool kapi_rx_stuck(const struct sock *sk)
 {
 	return sk->sk_state == TCP_CLOSE || tcp_epollin_ready(sk, INT_MAX) ||
 	       inet_csk(sk)->icsk_ack.pending & ICSK_ACK_NOMEM;
-}
-
-u32 kapi_rx_unread(const struct sock *sk)
-{
-	return tcp_sk(sk)->rcv_nxt - tcp_sk(sk)->copied_seq;
 }
 
 /* Sockets: what a connection knows of its path */

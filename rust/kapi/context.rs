@@ -17,18 +17,6 @@ pub(crate) fn cpu() -> u32 {
     unsafe { bindings::kapi_cpu() }
 }
 
-/// The number of CPUs that are online.
-pub(crate) fn cpus() -> u32 {
-    // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_cpus() }
-}
-
-/// Whether this is a softirq.
-pub(crate) fn in_softirq() -> bool {
-    // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_softirq() }
-}
-
 /// Whether the current task is a kernel thread.
 pub(crate) fn in_kthread() -> bool {
     // SAFETY: Always safe to call.

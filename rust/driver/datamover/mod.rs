@@ -6,13 +6,9 @@
 //! A datamover is the worker of a per-CPU queue. A QP is queued at most once. After its turn it
 //! goes to the end of the queue if there is more to send, so the QPs of a CPU take turns of a
 //! number of bytes (`iwarp::qp::fairness`). The QPs of a [`tenant`] share what one would get. A QP
-//! that waits for space is not queued. If a CPU goes offline, other CPUs do its work. A [`placer`]
-//! receives from a sender on this host.
+//! that waits for space is not queued. If a CPU goes offline, other CPUs do its work.
 
-mod placer;
 mod tenant;
-
-pub(crate) use self::placer::Placer;
 
 use crate::{
     driver::{
@@ -59,9 +55,6 @@ use tenant::{
 /// The datamovers of all CPUs.
 pub(crate) struct Movers {
     queue: WorkQueue,
-    /// The queue of the placers, and how many are in it or run.
-    placers: WorkQueue,
-    placing: Atomic<u32>,
     lanes: KVec<Lane>,
     tenants: Arc<Tenants>,
     /// QPs that wait for a turn, of whatever CPU.
@@ -105,8 +98,6 @@ impl Movers {
         let lanes = by_cpu(lane, GFP_KERNEL)?;
         Ok(Self {
             queue: WorkQueue::new(c"siw_tx", Kind::PerCpu)?,
-            placers: WorkQueue::new(c"siw_rx", Kind::Unbound)?,
-            placing: Atomic::new(0),
             lanes,
             tenants: Tenants::new()?,
             waiting: Atomic::new(0),
@@ -132,7 +123,6 @@ impl Movers {
     /// Waits until all queued work has run. Sleeps.
     pub(crate) fn flush(&self) {
         self.queue.flush();
-        self.placers.flush();
     }
 
     fn joined(&self, member: &Membership, cpu: u32) {

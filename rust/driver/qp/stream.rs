@@ -29,10 +29,7 @@ use super::{
 use crate::{
     driver::{
         cm::Endpoint,
-        datamover::{
-            Mover,
-            Placer, //
-        },
+        datamover::Mover,
         QpObj, //
     },
     kapi::{
@@ -149,9 +146,8 @@ pub(crate) struct Stream {
     pub(super) rx_pager: Arc<Pager>,
     /// The control pipeline.
     pub(in crate::driver) control: Arc<Control>,
-    /// Work items of the datamover, the placer and the reaper.
+    /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
-    pub(crate) placer: Arc<Placer>,
     pub(super) reaper: Arc<Reaper>,
 }
 
@@ -189,7 +185,6 @@ impl Stream {
             rx_pager: Pager::new()?,
             control: Control::new()?,
             mover,
-            placer: Placer::new()?,
             reaper: Reaper::new()?,
         })
     }

@@ -87,12 +87,6 @@ impl SockView {
         unsafe { bindings::kapi_sk_clear_nospace(self.sk) };
     }
 
-    /// Whether the peer is on this host. What it sends arrives in a softirq of the CPU that sends.
-    pub(crate) fn is_local(&self) -> bool {
-        // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_sk_local(self.sk) }
-    }
-
     /// The sender's sequence numbers.
     pub(crate) fn sent(&self) -> SendSeq {
         // SAFETY: Valid by the type invariants.
@@ -354,12 +348,6 @@ impl RxSock<'_> {
     pub(crate) fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
         unsafe { bindings::kapi_rx_stuck(self.view.sk) }
-    }
-
-    /// The number of bytes that are received and not read.
-    pub(crate) fn unread(&self) -> u32 {
-        // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::kapi_rx_unread(self.view.sk) }
     }
 
     /// Sends a delayed acknowledgement now. In a bidirectional stream TCP delays it for up to 40

@@ -5,11 +5,10 @@
 //! All of it runs from `sk_data_ready` with the socket locked, mostly in softirq: it neither
 //! allocates nor sleeps. The socket lock makes the receiver exclusive, so a run takes the state out
 //! of its slot. A run consumes what is queued, up to a limit: more would occupy a CPU too long, for
-//! example all that waited for one lost segment. A datamover continues turn by turn, or a placer,
-//! which also takes over from the softirq of a sender on this host. Until it has caught up nobody
-//! else reads, so the window of TCP closes. A run that comes to memory that is not there yet leaves
-//! the rest in the socket, and nobody reads until the memory is there. A failed stream goes on
-//! consuming and drops everything (RFC 5041 7.1).
+//! example all that waited for one lost segment. A datamover continues turn by turn. Until it has
+//! caught up nobody else reads, so the window of TCP closes. A run that comes to memory that is not
+//! there yet leaves the rest in the socket, and nobody reads until the memory is there. A failed
+//! stream goes on consuming and drops everything (RFC 5041 7.1).
 
 mod deliver;
 mod place;
@@ -65,9 +64,6 @@ use kernel::sync::Arc;
 
 /// Bytes consumed in one run.
 const TURN: usize = 256 * 1024;
-
-/// Bytes from which on another CPU places what a sender on this host has sent.
-const PLACER_MIN: u32 = 32 * 1024;
 
 /// Length in bytes from which a message may have been sent by reference. The peer then waits for
 /// the ACK of its end to complete it.
@@ -302,10 +298,6 @@ impl QpObj {
         };
         // An answer may not overtake the completion of what it answers.
         self.await_acks(sk);
-        if self.is_for_placer(&rx, sk) {
-            self.stream.rx.put(rx);
-            return self.leave_to_placer();
-        }
         let (mut left, mut more) = (TURN, false);
         let mut noted = false;
         rx.patient = true;
@@ -369,13 +361,9 @@ impl QpObj {
         }
         if more {
             stats.inc(Counter::RxDeferred);
-            // Before the worker can look.
+            // Before the datamover can look.
             self.stream.defer_rx();
-            if sk.is_local() && context::cpus() > 1 {
-                self.enqueue_placer();
-            } else {
-                self.enqueue_mover(context::cpu());
-            }
+            self.enqueue_mover(context::cpu());
         }
         if let Some(wake) = wake {
             if self.phase() == Phase::Rts {
@@ -388,31 +376,6 @@ impl QpObj {
             // The peer may need that to send the rest.
             sk.ack_unread();
         }
-    }
-
-    /// Whether a placer is to receive what has come, because this is the CPU of the sender.
-    ///
-    /// A little data, or a message that a program polls for and that is not long, is there sooner
-    /// if it is placed here.
-    #[inline(never)]
-    fn is_for_placer(&self, rx: &RxCtx, sk: &RxSock<'_>) -> bool {
-        sk.unread() >= PLACER_MIN
-            && (rx.machine.progress() >= LARGE || self.rcq.is_armed())
-            && context::in_softirq()
-            && self
-                .dev
-                .shared
-                .movers
-                .has_room_to_place(&self.stream.placer)
-            && sk.is_local()
-    }
-
-    #[inline(never)]
-    fn leave_to_placer(&self) {
-        self.stats.inc(Counter::RxPlaced);
-        // Before the placer can look.
-        self.stream.defer_rx();
-        self.enqueue_placer();
     }
 
     /// Whether a complete FPDU waits for memory, and is no longer in the socket. The caller holds
@@ -431,8 +394,8 @@ impl QpObj {
         self.stream.take_rx();
     }
 
-    /// Continues reception in a datamover or a placer, if that is due.
-    pub(crate) fn receive_on(&self) {
+    /// Continues reception in a datamover, if that is due.
+    pub(super) fn receive_on(&self) {
         if !self.stream.take_rx() {
             return;
         }

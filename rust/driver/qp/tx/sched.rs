@@ -4,8 +4,7 @@
 //! socket for the owner.
 //!
 //! A program's doorbell and an arriving Read Request or Read Response transmit at once. An ACK that
-//! makes space transmits if no process owns the socket and the peer is on another host, and a
-//! kernel poster if the socket is free.
+//! makes space transmits if no process owns the socket, and a kernel poster if the socket is free.
 //! Everything else, and the rest of a turn that takes too long, goes to a datamover. A timer serves
 //! the doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
@@ -188,10 +187,6 @@ impl QpObj {
         let Some(mut sock) = tx else {
             return self.wake_mover(Wake::Space);
         };
-        // The ACK of a peer on this host comes on the CPU that receives for it.
-        if sk.is_local() && context::cpus() > 1 {
-            return self.wake_mover(Wake::Space);
-        }
         if self.try_own(Wake::Space, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, &mut sock, Turn::new(Reason::Space, SHORT_TURN));

@@ -211,13 +211,6 @@ impl RxMachine {
         self.phase == Phase::Header && self.have == 0
     }
 
-    /// The bytes that have come of a message of which more is to come, in whole FPDUs.
-    #[inline]
-    pub fn progress(&self) -> u32 {
-        let done = |message: &Option<Progress>| message.as_ref().map_or(0, |m| m.done);
-        done(&self.tagged).max(done(&self.send))
-    }
-
     /// Declares the stream dead, for an error the caller found.
     pub fn stop(&mut self) {
         self.phase = Phase::Stopped;
