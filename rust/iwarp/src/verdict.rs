@@ -104,7 +104,7 @@ impl Error {
     /// The code to terminate the stream with; `None` when no Terminate is due or possible.
     pub const fn terminate(self) -> Option<TermCode> {
         Some(match self {
-            Self::Crc => mpa(term::MPA_CRC),
+            Self::Crc => TermCode::WRONG_CRC,
             Self::FpduLength => mpa(term::MPA_LENGTH),
             Self::DdpVersion { tagged: true } => ddp_tagged(term::DDP_T_VERSION),
             Self::DdpVersion { tagged: false } => ddp_untagged(term::DDP_U_VERSION),

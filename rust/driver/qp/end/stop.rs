@@ -31,6 +31,7 @@ use iwarp::{
     }, //
 };
 use kernel::{
+    pr_info_once,
     prelude::*,
     sync::Arc, //
 };
@@ -57,6 +58,11 @@ impl QpObj {
         if let Cause::PeerTerminate(term) = &cause {
             self.stats.inc(Counter::RxTerminate);
             trace_terminate(self.qp_num(), true, term.code);
+            if term.code == TermCode::WRONG_CRC && self.stats.get(Counter::ZcopyWrs) > 0 {
+                pr_info_once!(
+                    "a peer found a wrong CRC. If a program writes to memory while it is sent, set zcopy_min to 0\n"
+                );
+            }
             let blamed = self.stream.orq.lock().blamed(term);
             if let Some((seq, status)) = blamed {
                 self.stream.completions.failed(seq, status);

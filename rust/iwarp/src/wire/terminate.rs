@@ -131,6 +131,8 @@ pub struct TermCode {
 impl TermCode {
     /// "Local catastrophic error" of RDMAP: what a QP that is told to terminate sends.
     pub const CATASTROPHIC: Self = Self::new(LAYER_RDMAP, RDMAP_CATASTROPHIC, 0);
+    /// The CRC of an FPDU is wrong.
+    pub const WRONG_CRC: Self = Self::new(LAYER_LLP, LLP_MPA, MPA_CRC);
 
     /// Puts a code together.
     pub const fn new(layer: u8, etype: u8, ecode: u8) -> Self {
