@@ -94,9 +94,12 @@ EXERCISED = {
 HARMLESS_AT_BOOT = re.compile("BIOS|LOCKDEP_|RCU lockdep checking is enabled|kmemleak: ")
 
 
-def tsc_khz():
+def tsc_khz(counted):
     """The TSC's rate as a kernel parameter. TCG passes the TSC of this machine through, but a guest on a
-    busy machine may measure a wrong rate. Then its clock runs fast and time-outs strike at random."""
+    busy machine may measure a wrong rate. Then its clock runs fast and time-outs strike at random. In a
+    guest that counts instructions it is their rate."""
+    if counted:
+        return "tsc_early_khz=1000000"
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         bogomips = re.search(r"^bogomips\s*:\s*([0-9.]+)", f.read(), re.M)
     # BogoMIPS are twice the TSC's rate, whatever the CPU's present rate is.
@@ -137,7 +140,7 @@ class Case:
         self.sample = False
         self.debian12 = False
         self.provider = "stock"
-        self.cpus, self.memory, self.nics = 1, 1536, 1
+        self.cpus, self.memory, self.nics, self.counted = 1, 1536, 1, False
         self.soak = False
         with open(path) as f:
             for line in f:
@@ -162,6 +165,9 @@ class Case:
                 elif key == "nics":
                     # Of each guest: eth0 and on. Each joins the guests by a network of its own.
                     self.nics = int(value)
+                elif key == "counted":
+                    # The guests' clocks count instructions, one a nanosecond; the value says why.
+                    self.counted = True
                 elif key == "soak":
                     # Only for make soak; the value says why.
                     self.soak = True
@@ -265,7 +271,7 @@ class Guests:
         self.image, self.out, self.kind, self.network, self.sockets = image, out, kind, network, sockets
         self.procs, self.conns, self.buffers, self.monitors = {}, {}, {}, {}
         self.boots = 0
-        self.cpus, self.memory, self.nics = 1, 1536, 1
+        self.cpus, self.memory, self.nics, self.counted = 1, 1536, 1, False
         self.terminals = None  # folder of the sockets of the guests' terminals
         self.history = []  # the cases of this boot: when each began in either guest, and its name
         self.kernels = GUESTS  # which guests' kernel logs to read
@@ -292,14 +298,18 @@ class Guests:
             # The agent brings up the other CPUs when the kernel no longer patches its code.
             append = (
                 "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 no_timer_check tsc=reliable maxcpus=1 "
-                f"{tsc_khz()} siw.guest={g} siw.kernel={self.kind} siw.nics={self.nics}"
+                f"{tsc_khz(self.counted)} siw.guest={g} siw.kernel={self.kind} siw.nics={self.nics}"
             )
+            # With five levels of page tables KASAN reports an interrupt at the instant when the kernel
+            # forgets the features of the CPU, to find them anew.
+            cpu = "max,la57=off"
+            if self.counted:
+                # QEMU counts an instruction for each byte that "rep movsb" copies.
+                cpu += ",erms=off,fsrm=off"
             cmd = [
-                # With five levels of page tables KASAN reports an interrupt at the instant when the kernel
-                # forgets the features of the CPU, to find them anew.
-                "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max,la57=off", "-m", str(self.memory),
+                "qemu-system-x86_64", "-accel", "tcg", "-cpu", cpu, "-m", str(self.memory),
                 # The firmware's MP table, for kernels without ACPI, has one CPU of each socket.
-                "-smp", f"{self.cpus},sockets={self.cpus}",
+                "-smp", f"{self.cpus},sockets={self.cpus}", *(["-icount", "shift=0"] if self.counted else []),
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
                 "-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd",
                 "-append", append,
@@ -725,11 +735,11 @@ class Run:
                 if not self.cases:
                     break
                 case = self.cases.pop()
-            machine = case.cpus, case.memory, case.nics
-            if up and machine != (guests.cpus, guests.memory, guests.nics):
+            machine = case.cpus, case.memory, case.nics, case.counted
+            if up and machine != (guests.cpus, guests.memory, guests.nics, guests.counted):
                 guests.power_off()
                 up = False
-            guests.cpus, guests.memory, guests.nics = machine
+            guests.cpus, guests.memory, guests.nics, guests.counted = machine
             if not up and not self.boot(guests):
                 return
             up = self.run_case(guests, case) and self.look_for_leaks(guests, case)
@@ -831,7 +841,7 @@ def main():
             case.name += f".{names[case.name]}"
 
     # This order saves boots.
-    cases.sort(key=lambda case: (case.cpus, case.memory, case.nics))
+    cases.sort(key=lambda case: (case.counted, case.cpus, case.memory, case.nics))
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:

@@ -20,6 +20,10 @@ PLACES = {
 }
 # Pattern of a measure, its title, unit.
 MEASURES = (
+    (r"lat-mpi-(\d+)", "MPI ping-pong (NetPIPE), {}, one way", "us"),
+    (r"bw-mpi-(\d+)", "MPI ping-pong (NetPIPE), {}", "Gb/s"),
+    (r"instructions-trip", "instructions of both ends, 64 B Sends there and back", ""),
+    (r"instructions-kib", "instructions of both ends, 1 KiB of 1 MiB Writes", ""),
     (r"bw-(\w+)-(\d+)", "{} bandwidth, {}", "Gb/s"),
     (r"sleeping-(\w+)-(\d+)", "{} bandwidth without polling, {}", "Gb/s"),
     (r"ops-(\w+)-(\d+)", "{} operations, {}", "k/s"),
@@ -62,7 +66,7 @@ MEASURES = (
     (r"dereg-huge", "deregistration of 1 GiB of huge pages", "ms"),
     (r"reg-huge-memory", "memory for 1 GiB of huge pages registered", "B"),
 )
-LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg)\b|reg\b(?!-small)|.*(memory|lat|cpu|reg)(-two)?$")
+LESS_IS_BETTER = re.compile(r"(lat|cpu|dereg|instructions)\b|reg\b(?!-small)|.*(memory|lat|cpu|reg)(-two)?$")
 TOLERANCE = 0.03  # compare marks more than this as worse
 STORAGE = [f"nvme-{io}-{queues}" for queues in (1, 2) for io in ("randread-1", "randread-16", "read", "write")]
 BANDWIDTH = [f"bw-{op}-{size}" for op in ("write", "send", "read") for size in (65536, 1 << 20)]

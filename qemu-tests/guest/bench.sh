@@ -11,9 +11,10 @@
 # "cannot" says that it is not possible.
 
 . "$TESTS/guest/storage.sh"
+. "$TESTS/guest/mpi.sh"
 
 HALF=${BASH_SOURCE[1]}
-: "${PARTS:=bw sleeping rate lat cpu sizes qps regions reg odp beside nvme nfs}"
+: "${PARTS:=bw sleeping rate lat cpu sizes qps regions reg odp beside mpi nvme nfs}"
 # The bound with C siw, see serve.
 : "${BOUND:=20}"
 : "${BENCH_BW_SIZES:=4096 65536 1048576}" "${BENCH_LAT_SIZES:=64 4096}"
@@ -26,12 +27,13 @@ QPS="1 16 256 1024" REGIONS="1 1000 100000"
 
 # Parts that take long, or hardly vary, are measured in the first round only. A case that runs
 # again has a numbered name.
-case $CASE in *.*) PARTS=$(tr ' ' '\n' <<<"$PARTS" | sed -E '/^(sizes|qps|regions|reg|odp|beside)$/d' | xargs) ;; esac
+case $CASE in *.*) PARTS=$(tr ' ' '\n' <<<"$PARTS" | sed -E '/^(sizes|qps|regions|reg|odp|beside|mpi)$/d' | xargs) ;; esac
 if [ "$KERNEL" = stock ]; then
 	BENCH_PLACES=pair ROUND_TRIPS=3000 REG_MIB=256
 	: "${BENCH_SECONDS:=2}"
 else
-	ROUND_TRIPS=20000 REG_MIB=512 REGIONS+=" 1000000"
+	# On User Mode Linux each page is a mapping of this machine, whose kernel has a limit for them.
+	ROUND_TRIPS=20000 REG_MIB=128 REGIONS+=" 1000000"
 	[ "$CONTENDER" = c-siw ] || QPS+=" 8192"
 	: "${BENCH_PLACES:=veth loop}" "${BENCH_SECONDS:=1}"
 fi
@@ -310,6 +312,78 @@ part_cpu() {
 		/receiver/ { split(\$3, span, \"-\"); kib = \$7 * 125 * span[2] / 1024 }
 		END { print \"cpu-send\", $here * 1e9 / kib; print \"cpu-receive\", $there * 1e9 / kib; print \"cpu-both\", $both * 1e9 / kib }"
 }
+
+# What guests execute whose clock counts instructions: a nanosecond of CPU time is one of them. The
+# programs sleep until something is complete.
+part_instructions() {
+	local n trips=() op=(write 1 1048576)
+	for n in 1000 5000; do
+		if is_tcp; then
+			executed two "trips-$n" bench tcp-serve 18515 sleep -- bench tcp "$A4" 18515 64 $n sleep
+		else
+			executed perftest "trips-$n" ib_send_lat -s 64 -n $n -e
+		fi
+		trips+=("$executed")
+	done
+	if is_tcp; then
+		executed stream bytes 1M
+	else
+		executed transfers "${op[@]}"
+	fi
+	# Setting up, and what the shell does, takes the same in both runs.
+	figures "\$1 == \"bytes\" { kib = \$2 / 1024 }
+		/receiver/ { split(\$3, span, \"-\"); kib = \$7 * 125 * span[2] / 1024 }
+		END { print \"instructions-trip\", (${trips[1]} - ${trips[0]}) / 4000
+			print \"instructions-kib\", $executed / kib }"
+}
+
+# executed COMMAND...: sets executed to the instructions that both guests execute meanwhile, in
+# guest b.
+executed() {
+	local before
+	before=$(instructions)
+	"$@"
+	executed=$(($(instructions) - before))
+	if [ "$GUEST" = a ]; then
+		echo $executed >"$OUT/executed"
+		signal executed
+	else
+		await executed
+		executed=$((executed + $(cat "$OUT/executed")))
+	fi
+}
+
+instructions() { awk '{ printf "%.0f\n", ($1 - $2) * 1e9 }' /proc/uptime; }
+
+# One message at a time, there and back, by NetPIPE.
+part_mpi() {
+	local command=$OUT/mpi out=$OUT/mpi-out how
+	[ "$PLACE" = pair ] || return 0
+	case $CONTENDER in
+	siw | siw-crc | c-siw) how=("${MPI_DEVICE[@]}") ;;
+	tcp) how=(--mca pml ob1 --mca btl "tcp,self" --mca btl_tcp_if_include eth0) ;;
+	*) return 0 ;;
+	esac
+	if [ "$GUEST" = a ]; then
+		rm -f "$command" "$out"
+		signal mpi
+		mpi mpi_run "$command" 1 "${how[@]}" NPopenmpi -l 64 -u 1048576 -p 0 -n 30 -o "$out"
+		signal mpi-ended
+	else
+		await mpi
+		mpi mpi_join "$command"
+		await mpi-ended
+		[ -e "$out" ] || return 0
+		cp "$out" /tmp/out
+		# shellcheck disable=SC2016 # a program of awk
+		figures '$1 == 64 || $1 == 4096 { print "lat-mpi-" $1, $3 * 1e6 }
+			$1 == 65536 || $1 == 1048576 { print "bw-mpi-" $1, $2 / 1e3 }'
+	fi
+}
+
+# mpi COMMAND...: runs one of mpi.sh, for two minutes at most: C siw takes longer at times.
+# shellcheck disable=SC2016 # the inner shell expands it
+mpi() { timeout 120 bash -c '. "$TESTS/guest/lib.sh"; . "$TESTS/guest/mpi.sh"; "$@"' - "$@" || true; }
 
 # CPU time so far, in hundredths of a second.
 busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }

@@ -22,8 +22,8 @@
  *                                         bytes (to "serve write"), each from another region
  *   bench reg DEVICE MIB                  time to register, and to deregister, a region: of small
  *                                         pages, and of huge ones
- *   bench tcp-serve PORT                  the other end of tcp
- *   bench tcp ADDRESS PORT SIZE N         N round trips over plain TCP
+ *   bench tcp-serve PORT [sleep]          the other end of tcp
+ *   bench tcp ADDRESS PORT SIZE N [sleep] N round trips over plain TCP; polls, or sleeps
  * Figures are printed one a line, "NAME VALUE". Busy times are those of all CPUs of this machine,
  * in and out of the kernel; the programs themselves sleep for completions.
  */
@@ -804,10 +804,12 @@ static ssize_t send_(int fd, void *buf, size_t size)
 	return send(fd, buf, size, MSG_DONTWAIT);
 }
 
-/* Polls, as perftest does for completions. */
+/* Unless it shall sleep, it polls, as perftest does for completions. */
+static int recv_flags = MSG_DONTWAIT;
+
 static ssize_t recv_(int fd, void *buf, size_t size)
 {
-	return recv(fd, buf, size, MSG_DONTWAIT);
+	return recv(fd, buf, size, recv_flags);
 }
 
 static void tcp_serve(const char *port)
@@ -867,6 +869,10 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 
 	events = rdma_create_event_channel();
+	if (!strncmp(what, "tcp", 3) && !strcmp(argv[argc - 1], "sleep")) {
+		recv_flags = 0;
+		argc--;
+	}
 	if (!strcmp(what, "serve") && argc == 6 && is_op(argv[2]))
 		serve(argv[3], argv[4], atoi(argv[5]));
 	else if (is_op(what) && argc == 7)
