@@ -78,6 +78,10 @@ kernels: ## build for every kernel of the archive, run a few cases on each, writ
 install-test: deb ## install the packages in a guest with systemd, reboot it, remove them; 10 min
 	@qemu-tests/install-test
 
+.PHONY: dkms-test
+dkms-test: deb ## install the package for dkms, which builds the module, and run a case with it; 10 min
+	@qemu-tests/dkms-test
+
 .PHONY: release-test
 release-test: ## test which kernel is chosen, for various contents of the archive; seconds
 	@scripts/release-test
