@@ -30,6 +30,8 @@ import tempfile
 import threading
 import time
 
+from accelerator import accelerator
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.dirname(HERE)
 CASES = os.path.join(HERE, "cases")
@@ -307,7 +309,7 @@ class Guests:
                 # QEMU counts an instruction for each byte that "rep movsb" copies.
                 cpu += ",erms=off,fsrm=off"
             cmd = [
-                "qemu-system-x86_64", "-accel", "tcg", "-cpu", cpu, "-m", str(self.memory),
+                "qemu-system-x86_64", "-accel", self.accelerator(), "-cpu", cpu, "-m", str(self.memory),
                 # The firmware's MP table, for kernels without ACPI, has one CPU of each socket.
                 "-smp", f"{self.cpus},sockets={self.cpus}", *(["-icount", "shift=0"] if self.counted else []),
                 "-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{console}",
@@ -334,6 +336,13 @@ class Guests:
             self.command(g, "qmp_capabilities")
         self.answers("ready", BOOT_TIMEOUT)
         return time.monotonic() - start
+
+    def how(self):
+        return self.accelerator().upper()
+
+    def accelerator(self):
+        """TCG counts instructions; KVM does not."""
+        return "tcg" if self.counted else accelerator(f"{self.image}/vmlinuz")
 
     def terminal(self, guest):
         """QEMU's arguments for /dev/hvc0."""
@@ -478,6 +487,9 @@ class OneKernel(Guests):
 
     def consoles(self):
         return [f"{self.out}/console-{self.number}{self.nth_boot()}"]
+
+    def how(self):
+        return "User Mode Linux"
 
     def boot(self):
         self.kill()
@@ -720,7 +732,7 @@ class Run:
                 say(f"FAIL boot: {e}; consoles: {' '.join(guests.consoles())}")
                 self.results[f"boot {guests.consoles()[0]}"] = "FAIL"
                 return False
-            say(f"guests booted in {took:.0f} s")
+            say(f"guests booted with {guests.how()} in {took:.0f} s")
             for g in guests.kernels:
                 lines = bad_lines(f"{self.out}/boot-dmesg.{g}", HARMLESS_AT_BOOT, -1)
                 if lines:

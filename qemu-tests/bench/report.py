@@ -12,6 +12,9 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 TESTS = os.path.dirname(HERE)
+sys.path.append(TESTS)
+import accelerator
+
 CONTENDERS = ("siw", "siw-ours", "siw-crc", "siw-copy", "siw-segment", "c-siw", "rxe", "tcp", "tcp-sendfile")
 PLACES = {
     "pair": "two QEMU guests, virtio-net with TSO, stock kernel",
@@ -267,10 +270,11 @@ def facts():
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         model = re.search(r"^model name\s*:\s*(.*)", f.read(), re.M)
     kernel = os.environ["SIW_RELEASE"]
+    how = (accelerator.known() or "tcg").upper()
     return [
         f"- {time.strftime('%Y-%m-%d')}, commit {output('git', 'rev-parse', '--short', 'HEAD')}",
         f"- {os.cpu_count()} CPUs, {model[1] if model else 'of a kind unknown'}; Linux {os.uname().release}",
-        f"- pair: {output('qemu-system-x86_64', '--version').splitlines()[0]}, TCG, one vCPU a guest, Linux {kernel}",
+        f"- pair: {output('qemu-system-x86_64', '--version').splitlines()[0]}, {how}, one vCPU a guest, Linux {kernel}",
         f"- loop, veth: User Mode Linux {kernel.split('+')[0]} with {min(4, os.cpu_count())} CPUs, both ends in one kernel",
     ]
 
