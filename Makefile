@@ -75,7 +75,7 @@ kernels: ## build for every kernel of the archive, run a few cases on each, writ
 	@qemu-tests/kernels
 
 .PHONY: install-test
-install-test: deb ## install the packages in a guest with systemd, reboot it, remove them; 10 min
+install-test: deb ## install the packages in two guests with systemd, upgrade, reboot, purge; 10 min
 	@qemu-tests/install-test
 
 .PHONY: dkms-test
