@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! stream-check serve|connect ADDRESS:PORT: messages of the crate rdma-io to a server and back, each
-//! compared with what was sent.
+//! stream-check serve|connect ADDRESS:PORT: messages of the crate rdma-io to a server and back,
+//! each compared with what was sent.
 //!
 //! Of the transports of the crate this is the one of Sends: those of rings refuse iWARP devices.
 
