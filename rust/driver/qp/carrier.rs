@@ -9,6 +9,7 @@
 use crate::{
     driver::QpObj,
     kapi::{
+        errno,
         net::{
             LockedSock,
             Socket, //
@@ -112,7 +113,7 @@ impl QpObj {
         skip: u64,
         tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
     ) -> Result<u64> {
-        let mut tx = self.stream.tx.take().ok_or(ECANCELED)?;
+        let mut tx = self.stream.tx.take().ok_or_else(errno::econnaborted)?;
         let mut locked = carrier.lock();
         let result = tell(&mut locked).map(|()| tx.go_over(carrier, skip));
         if let Ok(base) = result {
