@@ -141,6 +141,7 @@ class Case:
         self.consumer = False
         self.sample = False
         self.debian12 = False
+        self.crates = set()
         self.provider = "stock"
         self.cpus, self.memory, self.nics, self.counted = 1, 1536, 1, False
         self.soak = False
@@ -182,6 +183,9 @@ class Case:
                 elif key == "sample":
                     # The same with rdma_null, the sample provider.
                     self.sample = True
+                elif key == "crate":
+                    # A program in Rust of src/ that it runs.
+                    self.crates.add(value)
                 elif key == "debian12":
                     # The case runs programs of Debian 12; the value says why.
                     self.debian12 = True
@@ -868,7 +872,7 @@ def main():
 
     image = output(f"{HERE}/image", args.kernel if args.kernel in QEMU else "stock")
     prepare_out(out, cases, args.kernel)
-    output(f"{HERE}/src/build", f"{out}/bin")
+    output(f"{HERE}/src/build", f"{out}/bin", *sorted(set().union(*(case.crates for case in cases))))
     if args.kernel in QEMU:
         network = Network(sockets, max(case.nics for case in cases))
         kernels = [Guests(image, out, args.kernel, network, sockets)]
