@@ -12,8 +12,11 @@ SIW_CACHE=${SIW_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/siw}
 SIW_LOGS=$SIW_TOP/build/log
 SIW_LOG=$SIW_LOGS/$(basename "$0").log
 SIW_SUITE=trixie
+siw_args=("$@")
 # The kernel that the caller wants.
 SIW_KV=${KV:-}
+# A user's path may lack the places of mke2fs and ip.
+PATH=$PATH:/usr/sbin:/sbin
 # These are determined below, whatever the environment says.
 unset ROOT KVERSION
 # The compiler the stock kernel was built with; part of the recorded configuration.
@@ -73,7 +76,9 @@ need_packages() {
 		[ "$(dpkg-query -W -f '${db:Status-Status}' "$pkg" 2>/dev/null)" = installed ] || missing+=("$pkg")
 	done
 	[ ${#missing[@]} -eq 0 ] && return
-	need_privileges
+	if [ "$(id -u)" -ne 0 ] || [ -n "${SIW_NAMESPACE:-}" ]; then
+		die "packages are missing. As root: apt install ${missing[*]}"
+	fi
 	step "Installing ${missing[*]}" install_packages "${missing[@]}"
 }
 
@@ -127,10 +132,19 @@ siw_root_dir() {
 }
 
 # need_privileges: the build root takes chroot and mounts, which root has, but not in every container.
+# Others have them in a user namespace of their own, where the system allows those. The script begins
+# anew in one.
 need_privileges() {
+	local namespace=(unshare --user --map-root-user --map-auto --mount)
 	! unshare --mount true 2>/dev/null || return 0
 	[ "$(id -u)" -ne 0 ] || die "root may not mount here: start the container with --privileged"
-	die "this needs root, to install packages and to mount the build root.
+	if "${namespace[@]}" true 2>/dev/null; then
+		export SIW_NAMESPACE=1
+		exec "${namespace[@]}" bash "$0" "${siw_args[@]}"
+	fi
+	command -v newuidmap >/dev/null ||
+		die "without root this needs a user namespace. As root: apt install uidmap"
+	die "this system gives you no user namespace: $("${namespace[@]}" true 2>&1 || true)
     Put 'sudo' before the command, or run su -c 'COMMAND'. The cache is then root's ~/.cache/siw, or that
     of SIW_CACHE=DIR. Without root, only 'make KDIR=DIR', 'make help' and --help work."
 }
