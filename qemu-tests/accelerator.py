@@ -56,4 +56,4 @@ def runs(kernel):
 
 
 if __name__ == "__main__":
-    print(accelerator(sys.argv[1]))
+    print(__doc__ if sys.argv[1].startswith("-") else accelerator(sys.argv[1]))
