@@ -12,7 +12,7 @@ SIW_CACHE=${SIW_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/siw}
 SIW_LOGS=$SIW_TOP/build/log
 SIW_LOG=$SIW_LOGS/$(basename "$0").log
 SIW_SUITE=trixie
-siw_args=("$@")
+siw_script=$(readlink -f "$0") siw_args=("$@")
 # The kernel that the caller wants.
 SIW_KV=${KV:-}
 # A user's path may lack the places of mke2fs and ip.
@@ -138,13 +138,14 @@ need_privileges() {
 	local namespace=(unshare --user --map-root-user --map-auto --mount)
 	! unshare --mount true 2>/dev/null || return 0
 	[ "$(id -u)" -ne 0 ] || die "root may not mount here: start the container with --privileged"
-	if "${namespace[@]}" true 2>/dev/null; then
+	# Where it is refused, unshare --map-auto waits forever for its helper, so it is tried without.
+	if unshare --user true 2>/dev/null; then
+		command -v newuidmap >/dev/null ||
+			die "without root this needs a user namespace. As root: apt install uidmap"
 		export SIW_NAMESPACE=1
-		exec "${namespace[@]}" bash "$0" "${siw_args[@]}"
+		exec "${namespace[@]}" bash "$siw_script" "${siw_args[@]}"
 	fi
-	command -v newuidmap >/dev/null ||
-		die "without root this needs a user namespace. As root: apt install uidmap"
-	die "this system gives you no user namespace: $("${namespace[@]}" true 2>&1 || true)
+	die "without root this needs a user namespace, and this system gives you none.
     Put 'sudo' before the command, or run su -c 'COMMAND'. The cache is then root's ~/.cache/siw, or that
     of SIW_CACHE=DIR. Without root, only 'make KDIR=DIR', 'make help' and --help work."
 }

@@ -208,6 +208,7 @@ fn good_streams_gone_bad() {
             let stag = region(0).stag;
             let to = BASE + rng.below(100);
             let with = with(&mut rng);
+            let terminate = Terminate::bare(TermCode::CATASTROPHIC);
             let message = match rng.below(8) {
                 0 => Message::Write { stag, to },
                 1 => Message::ReadResponse { stag, to },
@@ -218,7 +219,7 @@ fn good_streams_gone_bad() {
                     source_stag: stag,
                     source_to: to,
                 }),
-                3 => Message::Terminate(&Terminate::bare(TermCode::CATASTROPHIC)),
+                3 => Message::Terminate(&terminate),
                 4 => Message::Immediate {
                     se: rng.below(2) == 0,
                     data: [1, 2, 3, 4],
