@@ -122,6 +122,23 @@ debian_mirror() {
 	printf '%s\n' "$mirror" | sed -E 's,/+$,,; s,/[0-9]{8}T[0-9]{6}Z$,,'
 }
 
+# make_debian DIR OPTION...: makes a small Debian of SIW_SUITE, with its backports, in DIR. The options
+# are mmdebstrap's.
+make_debian() {
+	local dir=$1 mirror proxy
+	shift
+	mirror=$(debian_mirror)
+	eval "$(apt-config shell proxy Acquire::http::Proxy)"
+	# The release files of a mirror that is a dated copy have expired.
+	mmdebstrap --variant=minbase --dpkgopt='force-unsafe-io' \
+		--aptopt='Acquire::Check-Valid-Until "false"' \
+		${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} "$@" \
+		"$SIW_SUITE" "$dir" \
+		"deb $mirror $SIW_SUITE main" \
+		"deb $mirror $SIW_SUITE-updates main" \
+		"deb $mirror $SIW_SUITE-backports main"
+}
+
 short_hash() { sha256sum | cut -c1-12; }
 
 # The directories of the cache, each with a key of the inputs that it was made from.
