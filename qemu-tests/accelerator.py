@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """accelerator.py KERNEL: prints QEMU's accelerator for guests with that kernel: kvm if it works here, or else
 tcg. A machine may have /dev/kvm and yet not run a whole kernel. So the kernel is booted until it panics,
-because it has no root file system. The answer holds until this machine boots again."""
+because it has no root file system. The answer holds until this machine boots again,
+unless /dev/kvm becomes accessible, or no longer is."""
 
 import os
 import subprocess
@@ -14,7 +15,9 @@ KNOWN = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../build/qemu
 
 def accelerator(kernel):
     """The accelerator for that kernel, the path of its image."""
-    return known() or remember("kvm" if os.access("/dev/kvm", os.R_OK | os.W_OK) and runs(kernel) else "tcg")
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    return known() or remember("kvm" if runs(kernel) else "tcg")
 
 
 def known():
