@@ -124,14 +124,16 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
-    listen(dev, Some(id), &addr, &opts)
+    listen(dev, Some(id), KVec::new(), &addr, &opts)
 }
 
-/// Listens for the peers of QPs that connect without a connection manager.
+/// Listens for a QP that waits for `peer`, or, without one, for the peers of sessions. Those are
+/// known before the first connection comes in.
 pub(super) fn listen_for_pairs(
     dev: &DeviceRef,
     addr: &SockAddr,
     backlog: u32,
+    peer: Option<[u8; 16]>,
 ) -> Result<Arc<Listener>> {
     let opts = ListenOpts {
         backlog,
@@ -139,22 +141,28 @@ pub(super) fn listen_for_pairs(
         v6only: false,
         tos: None,
     };
-    listen(dev, None, addr, &opts)
+    let mut expected = KVec::new();
+    if let Some(peer) = peer {
+        expected.push(peer, GFP_KERNEL)?;
+    }
+    listen(dev, None, expected, addr, &opts)
 }
 
 fn listen(
     dev: &DeviceRef,
     cm_id: Option<CmId<Siw>>,
+    expected: KVec<[u8; 16]>,
     addr: &SockAddr,
     opts: &ListenOpts,
 ) -> Result<Arc<Listener>> {
+    let public = cm_id.is_none() && expected.is_empty();
     let ns = dev.netdev.net().ok_or(ENODEV)?;
     let number = dev.endpoints.next_id();
     let listener = Arc::pin_init(
         pin_init!(Listener {
             cm_id,
-            expected <- ranked_mutex!(Rank::Expected, KVec::new()),
-            public: Atomic::new(false),
+            expected <- ranked_mutex!(Rank::Expected, expected),
+            public: Atomic::new(public),
             id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),

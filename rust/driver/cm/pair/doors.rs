@@ -105,8 +105,7 @@ impl Doors {
             if list.reserve(1, GFP_KERNEL).is_err() {
                 return;
             }
-            if let Ok(listener) = listener::listen_for_pairs(dev, &addr, BACKLOG) {
-                listener.set_public(true);
+            if let Ok(listener) = listener::listen_for_pairs(dev, &addr, BACKLOG, None) {
                 // There is room.
                 let _ = list.push(Opened { addr, listener }, GFP_KERNEL);
             }
@@ -166,11 +165,7 @@ impl Door {
             }
             None => {
                 list.reserve(1, GFP_KERNEL)?;
-                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG)?;
-                if let Err(e) = listener.expect_from(peer) {
-                    let _ = listener::destroy_listen(listener);
-                    return Err(e);
-                }
+                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG, Some(peer))?;
                 let opened = Opened {
                     addr,
                     listener: listener.clone(),
