@@ -256,7 +256,8 @@ class Network:
 
     def fall_back(self, why):
         say(f"warning: no taps here ({why}): the guests get a socket network, without TSO "
-            "and checksum offload; figures are not comparable")
+            "and checksum offload; figures are not comparable. A container needs --privileged, or /dev/net/tun "
+            "and CAP_NET_ADMIN")
 
     @staticmethod
     def tap(guest, nic):
@@ -825,6 +826,7 @@ def main():
     args = p.parse_args()
 
     if args.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # "| head" ends it
         for name, path in find_cases().items():
             case = Case(path, name, args.driver)
             say(f"{name:24} {'/'.join(case.drivers):14} {case.about}")

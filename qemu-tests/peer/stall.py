@@ -1,17 +1,22 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""stall.py ADDRESS PORT: accepts connections, answers their MPA requests, and then reads nothing until it is killed."""
+"""Accepts connections, answers their MPA requests, and then reads nothing until it is killed."""
 
+import argparse
 import socket
 import sys
 
 sys.dont_write_bytecode = True
 import wire  # noqa: E402
 
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("address")
+parser.add_argument("port", type=int)
+args = parser.parse_args()
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-listener.bind((sys.argv[1], int(sys.argv[2])))
+listener.bind((args.address, args.port))
 listener.listen()
 conns = []
 while True:
