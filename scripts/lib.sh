@@ -159,6 +159,9 @@ need_privileges() {
 	if unshare --user true 2>/dev/null; then
 		command -v newuidmap >/dev/null ||
 			die "without root this needs a user namespace. As root: apt install uidmap"
+		"${namespace[@]}" true || die "this user needs numbers for the users in a namespace. As root:
+    usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $(id -un)
+    with numbers that no other line of /etc/subuid and /etc/subgid has"
 		export SIW_NAMESPACE=1
 		exec "${namespace[@]}" bash "$siw_script" "${siw_args[@]}"
 	fi
@@ -222,8 +225,8 @@ need_release() {
 			step "Looking for $KV in the archive" refresh_offered
 			KVERSION=$(siw_offered | awk -v kv="$KV" '$1 == kv { print $2 }')
 		}
-		[ -n "$KVERSION" ] || die "the archive has no kernel $KV with its source; it has:$(siw_offered |
-			awk '{ printf " %s", $1 }')"
+		[ -n "$KVERSION" ] || die "the archive has no kernel $KV with its source; those with Rust are 7.2 and newer. It has:
+$(siw_offered | awk '{ print "    " $1 }')"
 		return
 	fi
 	! offered_is_old || step "Looking for known kernels in the archive" refresh_offered
