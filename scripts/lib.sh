@@ -225,7 +225,7 @@ need_release() {
 			step "Looking for $KV in the archive" refresh_offered
 			KVERSION=$(siw_offered | awk -v kv="$KV" '$1 == kv { print $2 }')
 		}
-		[ -n "$KVERSION" ] || die "the archive has no kernel $KV with its source; those with Rust are 7.2 and newer. It has:
+		[ -n "$KVERSION" ] || die "the archive has no kernel $KV with its source; it has:
 $(siw_offered | awk '{ print "    " $1 }')"
 		return
 	fi
