@@ -270,7 +270,7 @@ def facts():
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         model = re.search(r"^model name\s*:\s*(.*)", f.read(), re.M)
     kernel = os.environ["SIW_RELEASE"]
-    how = (accelerator.known() or "tcg").upper()
+    how = accelerator.accelerator(output("../image", "stock").splitlines()[-1] + "/vmlinuz").upper()
     return [
         f"- {time.strftime('%Y-%m-%d')}, commit {output('git', 'rev-parse', '--short', 'HEAD')}",
         f"- {os.cpu_count()} CPUs, {model[1] if model else 'of a kind unknown'}; Linux {os.uname().release}",
