@@ -159,7 +159,7 @@ need_privileges() {
 	if unshare --user true 2>/dev/null; then
 		command -v newuidmap >/dev/null ||
 			die "without root this needs a user namespace. As root: apt install uidmap"
-		grep -q "^$(id -un):" /etc/subuid || die "this user needs numbers for the users in a namespace. As root:
+		grep -qE "^($(id -un)|$(id -u)):" /etc/subuid || die "this user needs numbers for the users in a namespace. As root:
     usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $(id -un)
     with numbers that no other line of /etc/subuid and /etc/subgid has"
 		export SIW_NAMESPACE=1

@@ -127,8 +127,8 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
     listen(dev, Some(id), KVec::new(), &addr, &opts)
 }
 
-/// Listens for a QP that waits for `peer`, or, without one, for the peers of sessions. Those are
-/// known before the first connection comes in.
+/// Listens for a QP that waits for `peer`, or, without one, for the peers of sessions. The listener
+/// knows which of them before the first connection comes in.
 pub(super) fn listen_for_pairs(
     dev: &DeviceRef,
     addr: &SockAddr,
