@@ -53,11 +53,11 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Bytes of a turn in process context if no other QP waits.
+/// Bytes of a turn if no other QP waits.
 const TURN: usize = 4 * BURST as usize;
 
-/// Bytes of a turn in softirq. All other work of the CPU waits meanwhile, and the ACKs of many QPs
-/// may come at once.
+/// Bytes of a turn that what comes in begins, mostly in softirq. All other work of the CPU waits
+/// meanwhile, and packets of many QPs may come at once.
 const SHORT_TURN: usize = BURST as usize;
 
 /// Delay of a coalesced doorbell, in nanoseconds.
@@ -127,7 +127,7 @@ impl QpObj {
         if self.try_own(Wake::Post, true) {
             match who {
                 Poster::User => self.run_in_process(Turn::new(Reason::Doorbell, TURN)),
-                Poster::Kernel => self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN)),
+                Poster::Kernel => self.run_in_atomic(Turn::new(Reason::Other, TURN)),
             }
         } else {
             self.stream.home.write_once(context::cpu());
