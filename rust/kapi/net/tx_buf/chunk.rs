@@ -153,8 +153,8 @@ static NEWEST: Atomic<u32> = Atomic::new(0);
 static OLDEST: Atomic<u32> = Atomic::new(0);
 
 impl Pool {
-    /// 4 MiB.
-    const SIZE: u32 = 128;
+    /// 8 MiB.
+    const SIZE: u32 = 256;
 
     fn slot(at: u32) -> &'static Atomic<*mut bindings::page> {
         // In range, because of the remainder.
