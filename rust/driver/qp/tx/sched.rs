@@ -53,11 +53,12 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Bytes of a turn if no other QP waits.
+/// Bytes of a turn that a poster or a datamover begins, if no other QP waits. That of a kernel
+/// poster keeps softirqs off its CPU.
 const TURN: usize = 4 * BURST as usize;
 
-/// Bytes of a turn that what comes in begins, mostly in softirq. All other work of the CPU waits
-/// meanwhile, and packets of many QPs may come at once.
+/// Bytes of a turn that a packet, the timer or the end of the silence at the start begins, mostly
+/// in softirq. All other work of the CPU waits meanwhile, and packets of many QPs may come at once.
 const SHORT_TURN: usize = BURST as usize;
 
 /// Delay of a coalesced doorbell, in nanoseconds.
