@@ -989,6 +989,41 @@ static void test_windows(void)
 }
 
 /*
+ * Binds and invalidations in a row, posted together. The last one alone is signalled. A turn takes
+ * few of them, which the case sees from outside.
+ */
+static void test_row(void)
+{
+	enum { ROW = 4096 };
+	struct ibv_send_wr *wr, *bad;
+	struct shape lender = usual;
+	struct ibv_mw *mw;
+	struct pair p;
+
+	lender.access |= IBV_ACCESS_MW_BIND;
+	lender.sends = ROW;
+	connect_pair(&p, &lender, &usual);
+	settle(&p);
+	must(!(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2)));
+	must(!(wr = calloc(ROW, sizeof(*wr))));
+	for (int i = 0; i < ROW; i += 2) {
+		wr[i] = bind_of(i, mw, p.a.mr, 0, SIZE);
+		mw->rkey = wr[i].bind_mw.rkey;
+		wr[i + 1] = inv_of(i + 1, mw->rkey);
+		wr[i].send_flags = wr[i + 1].send_flags = 0;
+		wr[i].next = &wr[i + 1];
+		wr[i + 1].next = &wr[i + 2];
+	}
+	wr[ROW - 1].next = NULL;
+	wr[ROW - 1].send_flags = IBV_SEND_SIGNALED;
+	must(ibv_post_send(p.a.id->qp, wr, &bad));
+	expect_wc(p.a.scq, ROW - 1, IBV_WC_SUCCESS);
+	free(wr);
+	must(ibv_dealloc_mw(mw));
+	disconnect_pair(&p);
+}
+
+/*
  * With reg_failure 1, a bind or an invalidation that fails stops the send queue only: the rest of
  * it is flushed, and what the peer sends and reads goes on. Then the queue pair works again.
  */
@@ -1081,9 +1116,9 @@ static const struct test tests_of_ours[] = {
 	{ "refused", test_refused }, { "early", test_early }, { "windows", test_windows },
 };
 
-/* These need other settings of the device, and run only if they are named. */
+/* These run only if they are named, with settings or counters that their cases see to. */
 static const struct test tests_by_name[] = {
-	{ "drained", test_drained },
+	{ "drained", test_drained }, { "row", test_row },
 };
 
 /* Runs the test of that name, or all. */

@@ -15,7 +15,8 @@ use super::{
     Current,
     Origin,
     Source,
-    TxCtx, //
+    TxCtx,
+    LOOK, //
 };
 use crate::driver::{
     qp::{
@@ -74,15 +75,20 @@ enum Step {
 
 impl TxCtx {
     /// Encodes FPDUs until `batch` bytes wait for TCP, or the next FPDU would exceed them. One that
-    /// exceeds them by itself is encoded alone.
+    /// exceeds them by itself is encoded alone. A work request done without a message counts
+    /// [`LOOK`] bytes.
     pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
-        while self.framer.pending() < batch {
+        self.looks = 0;
+        while self.framer.pending().saturating_add(self.looks) < batch {
             if self.current.is_none() {
                 match self.next(qp) {
                     Next::Message => {}
                     // Most of the time there is exactly one work request.
                     Next::Done if !self.has_more(qp) => return Filled::Idle,
-                    Next::Done => continue,
+                    Next::Done => {
+                        self.looks = self.looks.saturating_add(LOOK);
+                        continue;
+                    }
                     Next::Idle => return Filled::Idle,
                     Next::Blocked => return Filled::Blocked,
                     Next::Crowded => return Filled::Crowded,

@@ -98,7 +98,8 @@ use kernel::sync::Arc;
 /// (`sk_dst_gso_max_size()`).
 const BURST: u32 = 65_536 - 321;
 
-/// Minimum charge per pass, in bytes, so that doorbells on an empty queue cannot prolong a turn.
+/// Minimum charge in bytes of a pass, and of a work request that sends no message, so that neither
+/// doorbells on an empty queue nor binds in a row can prolong a turn.
 const LOOK: usize = 512;
 
 /// The origin of the current message's payload.
@@ -188,6 +189,8 @@ pub(super) struct TxCtx {
     respond_next: bool,
     /// Work requests taken from the SQ.
     taken: u32,
+    /// Charge in bytes of this pass for work requests done without a message.
+    looks: usize,
     /// Decides when doorbells are answered.
     gather: Gather,
     /// What it has decided, as in `Stream::gathers`.
@@ -238,6 +241,7 @@ impl TxCtx {
             broken: None,
             respond_next: false,
             taken: 0,
+            looks: 0,
             gather: Gather::new(),
             gathers: false,
             share: Share::new(),
@@ -329,7 +333,7 @@ impl TxCtx {
                 }
             };
             self.retire(qp, sock);
-            *budget = budget.saturating_sub(sent.max(LOOK));
+            *budget = budget.saturating_sub(sent.max(LOOK).saturating_add(self.looks));
             // A rest is not worth a call of its own.
             if *budget < LOOK {
                 *budget = 0;

@@ -53,8 +53,9 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Bytes of a turn that a poster or a datamover begins, if no other QP waits. That of a kernel
-/// poster keeps softirqs off its CPU.
+/// Bytes of a turn that a poster or a datamover begins, if no other QP waits. During that of a
+/// kernel poster its CPU runs no softirq, and one of another CPU spins that has a packet for the
+/// same socket.
 const TURN: usize = 4 * BURST as usize;
 
 /// Bytes of a turn that a packet, the timer or the end of the silence at the start begins, mostly
