@@ -139,60 +139,28 @@ impl Drop for Chunk {
 }
 
 /// Pages of sent chunks, of all streams. Pages that TCP no longer refers to are reused, which saves
-/// clearing them. The oldest one is tried first, because most others are still in flight.
-///
-/// # Invariants
-///
-/// Each of `SLOTS` is null, or the first of the pages of a whole chunk, with a reference of it.
+/// clearing them. Those that came last are in one ring, and those that had to make room for them in
+/// another. If the peer is near, the first one is enough, and its pages are still in a cache.
 pub(in crate::kapi::net) struct Pool;
 
-static SLOTS: [Atomic<*mut bindings::page>; Pool::SIZE as usize] =
-    [const { Atomic::new(null_mut()) }; Pool::SIZE as usize];
-/// The slots of the next and of the oldest entry. Both are running counts.
-static NEWEST: Atomic<u32> = Atomic::new(0);
-static OLDEST: Atomic<u32> = Atomic::new(0);
+/// 512 KiB.
+static RECENT: Ring<16> = Ring::new();
+/// 8 MiB.
+static OLDER: Ring<256> = Ring::new();
 
 impl Pool {
-    /// 8 MiB.
-    const SIZE: u32 = 256;
-
-    fn slot(at: u32) -> &'static Atomic<*mut bindings::page> {
-        // In range, because of the remainder.
-        &SLOTS[(at % Self::SIZE) as usize]
-    }
-
     /// Takes the pages of a chunk, and a reference of them. Any context.
     fn give(page: NonNull<bindings::page>) {
-        let at = NEWEST.fetch_add(1, Relaxed);
-        // INVARIANT: As given; what was there is ours.
-        Self::put(Self::slot(at).xchg(page.as_ptr(), Full));
+        if let Some(older) = RECENT.give(page) {
+            if let Some(rest) = OLDER.give(older) {
+                put(rest);
+            }
+        }
     }
 
-    /// The oldest one, if TCP no longer refers to it. Any context.
+    /// One that TCP no longer refers to, if there is one to be found. Any context.
     fn take() -> Option<Chunk> {
-        let (oldest, newest) = (OLDEST.read_once(), NEWEST.read_once());
-        if oldest == newest {
-            return None;
-        }
-        // Older ones were overwritten.
-        let ahead = newest.wrapping_sub(oldest);
-        let at = oldest.wrapping_add(ahead.saturating_sub(Self::SIZE));
-        // INVARIANT: What was there is ours.
-        let page = NonNull::new(Self::slot(at).xchg(null_mut(), Acquire));
-        let free = page.is_some_and(|page| {
-            // SAFETY: A reference of it is ours.
-            let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
-            refs == 1
-        });
-        if let (Some(page), false) = (page, free) {
-            // INVARIANT: It goes back, with its reference, or whatever came there instead goes.
-            let other = Self::slot(at).xchg(page.as_ptr(), Full);
-            Self::put(other);
-            return None;
-        }
-        OLDEST.write_once(at.wrapping_add(1));
-        // SAFETY: From a whole chunk, by the invariants; nobody else has a reference.
-        page.map(|page| unsafe { Chunk::whole(page) })
+        RECENT.take().or_else(|| OLDER.take())
     }
 
     /// Drops all pages. No stream may send meanwhile.
@@ -200,17 +168,89 @@ impl Pool {
         for Rest(rest) in &RESTS {
             drop(Rest::into_chunk(rest.xchg(0, Acquire)));
         }
-        for slot in &SLOTS {
-            // INVARIANT: What was there is ours.
-            Self::put(slot.xchg(null_mut(), Acquire));
+        RECENT.clear();
+        OLDER.clear();
+    }
+}
+
+/// Drops the reference of a page that was in a ring.
+fn put(page: NonNull<bindings::page>) {
+    // SAFETY: The reference was the ring's, and the page is no longer there.
+    unsafe { bindings::kapi_put_page(page.as_ptr()) };
+}
+
+/// Pages in the order in which they came. The oldest one is tried first, because most others are
+/// still in flight.
+///
+/// # Invariants
+///
+/// Each slot is null, or the first of the pages of a whole chunk, with a reference of it.
+struct Ring<const SIZE: usize> {
+    slots: [Atomic<*mut bindings::page>; SIZE],
+    /// The slots of the next and of the oldest entry. Both are running counts.
+    newest: Atomic<u32>,
+    oldest: Atomic<u32>,
+}
+
+impl<const SIZE: usize> Ring<SIZE> {
+    const fn new() -> Self {
+        // Running counts wrap around.
+        const { assert!(SIZE.is_power_of_two()) };
+        // INVARIANT: All are null.
+        Self {
+            slots: [const { Atomic::new(null_mut()) }; SIZE],
+            newest: Atomic::new(0),
+            oldest: Atomic::new(0),
         }
     }
 
-    /// `page` is null or from a slot, and no longer there.
-    fn put(page: *mut bindings::page) {
-        if !page.is_null() {
-            // SAFETY: Its reference was the slot's.
-            unsafe { bindings::kapi_put_page(page) };
+    fn slot(&self, at: u32) -> &Atomic<*mut bindings::page> {
+        // In range, because of the remainder.
+        &self.slots[at as usize % SIZE]
+    }
+
+    /// Takes the pages of a chunk, and a reference of them. Returns those that have to make room.
+    fn give(&self, page: NonNull<bindings::page>) -> Option<NonNull<bindings::page>> {
+        let at = self.newest.fetch_add(1, Relaxed);
+        // INVARIANT: As given; what was there is ours.
+        NonNull::new(self.slot(at).xchg(page.as_ptr(), Full))
+    }
+
+    /// The oldest one, if TCP no longer refers to it.
+    fn take(&self) -> Option<Chunk> {
+        let (oldest, newest) = (self.oldest.read_once(), self.newest.read_once());
+        if oldest == newest {
+            return None;
+        }
+        // Older ones were overwritten.
+        let ahead = newest.wrapping_sub(oldest);
+        let at = oldest.wrapping_add(ahead.saturating_sub(SIZE as u32));
+        // INVARIANT: What was there is ours.
+        let page = NonNull::new(self.slot(at).xchg(null_mut(), Acquire));
+        let free = page.is_some_and(|page| {
+            // SAFETY: A reference of it is ours.
+            let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
+            refs == 1
+        });
+        if let (Some(page), false) = (page, free) {
+            // INVARIANT: It goes back, with its reference, or whatever came there instead goes.
+            if let Some(other) = NonNull::new(self.slot(at).xchg(page.as_ptr(), Full)) {
+                put(other);
+            }
+            return None;
+        }
+        self.oldest.write_once(at.wrapping_add(1));
+        // SAFETY: From a whole chunk, by the invariants; nobody else has a reference.
+        page.map(|page| unsafe { Chunk::whole(page) })
+    }
+
+    /// Drops all pages.
+    fn clear(&self) {
+        for slot in &self.slots {
+            // INVARIANT: What was there is ours.
+            if let Some(page) = NonNull::new(slot.xchg(null_mut(), Acquire)) {
+                put(page);
+            }
         }
     }
 }
