@@ -79,14 +79,20 @@ impl TxCtx {
     /// [`LOOK`] bytes.
     pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
         self.looks = 0;
-        while self.framer.pending().saturating_add(self.looks) < batch {
+        loop {
+            let pending = self.framer.pending();
+            if pending.saturating_add(self.looks) >= batch {
+                return Filled::Full;
+            }
             if self.current.is_none() {
                 match self.next(qp) {
                     Next::Message => {}
                     // Most of the time there is exactly one work request.
                     Next::Done if !self.has_more(qp) => return Filled::Idle,
                     Next::Done => {
-                        self.looks = self.looks.saturating_add(LOOK);
+                        if self.framer.pending() == pending {
+                            self.looks = self.looks.saturating_add(LOOK);
+                        }
                         continue;
                     }
                     Next::Idle => return Filled::Idle,
@@ -107,7 +113,6 @@ impl TxCtx {
                 Step::Broken => return Filled::Broken,
             }
         }
-        Filled::Full
     }
 
     /// Whether anything is left to send.

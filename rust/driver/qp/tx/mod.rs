@@ -333,7 +333,7 @@ impl TxCtx {
                 }
             };
             self.retire(qp, sock);
-            *budget = budget.saturating_sub(sent.max(LOOK).saturating_add(self.looks));
+            *budget = budget.saturating_sub(sent.saturating_add(self.looks).max(LOOK));
             // A rest is not worth a call of its own.
             if *budget < LOOK {
                 *budget = 0;
