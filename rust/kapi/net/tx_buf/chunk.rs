@@ -140,7 +140,7 @@ impl Drop for Chunk {
 
 /// Pages of sent chunks, of all streams. Pages that TCP no longer refers to are reused, which saves
 /// clearing them. Those that came last are in one ring, and those that had to make room for them in
-/// another. If the peer is near, the first one is enough, and its pages are still in a cache.
+/// another. If the peers are near, the first one is enough, and its pages are still in a cache.
 pub(in crate::kapi::net) struct Pool;
 
 /// 512 KiB.
@@ -222,7 +222,7 @@ impl<const SIZE: usize> Ring<SIZE> {
         if oldest == newest {
             return None;
         }
-        // Older ones were overwritten.
+        // Older ones had to make room.
         let ahead = newest.wrapping_sub(oldest);
         let at = oldest.wrapping_add(ahead.saturating_sub(SIZE as u32));
         // INVARIANT: What was there is ours.
