@@ -505,11 +505,13 @@ class OneKernel(Guests):
             self.conns[g], theirs[g] = socket.socketpair()
             self.buffers[g] = b""
         fds = [theirs[g].fileno() for g in GUESTS]
+        # So that what is measured is not the cost of masked interrupts.
+        soft_mask = ["env", f"LD_PRELOAD={self.out}/bin/libsoft-mask.so"] if self.kind == "bench" else []
         cmd = [
             # The end of the PID namespace ends all its processes.
             "unshare", "--pid", "--fork", "--kill-child",
             # It is linked against the libraries of the build root.
-            f"{TOP}/scripts/in-root", f"{self.kernel}/linux", *UML[self.kind], f"uml_dir={self.out}/uml",
+            f"{TOP}/scripts/in-root", *soft_mask, f"{self.kernel}/linux", *UML[self.kind], f"uml_dir={self.out}/uml",
             "quiet", "loglevel=5", "panic=-1",
             "con=null", "con0=fd:0,fd:1", "ssl=null", *(f"ssl{i}=fd:{fd},fd:{fd}" for i, fd in enumerate(fds)),
             "rootfstype=hostfs", f"rootflags={self.initial}", "rw", "init=/init",
