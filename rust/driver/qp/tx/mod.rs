@@ -98,6 +98,12 @@ use kernel::sync::Arc;
 /// (`sk_dst_gso_max_size()`).
 const BURST: u32 = 65_536 - 321;
 
+/// Bytes of the largest buffer of TCP: a burst, or where that is longer a segment, as over
+/// loopback.
+fn burst(sock: &SockView) -> usize {
+    BURST.max(sock.mss()) as usize
+}
+
 /// Minimum charge in bytes of a pass, and of a work request that sends no message, so that neither
 /// doorbells on an empty queue nor binds in a row can prolong a turn.
 const LOOK: usize = 512;
@@ -314,7 +320,8 @@ impl TxCtx {
             }
             // TCP needs a part of its space for itself.
             let room = space.saturating_sub(space / 8);
-            let burst = BURST as usize;
+            // A batch ends with a segment: a part of one would leave by itself at the next ACK.
+            let burst = burst(sock);
             let most = match self.large {
                 true => 2 * burst,
                 false => burst,

@@ -9,12 +9,12 @@
 //! the doorbells of a program that posts small messages in a row (`iwarp::qp::coalesce`).
 
 use super::{
+    burst,
     wire::{
         is_enough,
         Wire, //
     },
-    TxCtx,
-    BURST, //
+    TxCtx, //
 };
 use crate::{
     driver::{
@@ -53,14 +53,14 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Bytes of a turn that a poster or a datamover begins, if no other QP waits. During that of a
+/// Bursts of a turn that a poster or a datamover begins, if no other QP waits. During that of a
 /// kernel poster its CPU runs no softirq, and one of another CPU spins that has a packet for the
 /// same socket.
-const TURN: usize = 4 * BURST as usize;
+const TURN: usize = 4;
 
-/// Bytes of a turn that a packet, the timer or the end of the silence at the start begins, mostly
+/// Bursts of a turn that a packet, the timer or the end of the silence at the start begins, mostly
 /// in softirq. All other work of the CPU waits meanwhile, and packets of many QPs may come at once.
-const SHORT_TURN: usize = BURST as usize;
+const SHORT_TURN: usize = 1;
 
 /// Delay of a coalesced doorbell, in nanoseconds.
 const LATER: u32 = 25_000;
@@ -84,8 +84,8 @@ enum Reason {
 #[derive(Clone, Copy)]
 struct Turn {
     reason: Reason,
-    /// Its limit in bytes if no other QP waits.
-    limit: usize,
+    /// Its limit, in [bursts](burst), if no other QP waits.
+    bursts: usize,
 }
 
 /// The kind of poster.
@@ -270,7 +270,8 @@ impl QpObj {
     /// Runs the owner's turn. Releases the token with the socket still locked, so that
     /// `write_space` cannot fall between the last look at the space and the release.
     fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
-        let (mut left, charged) = self.begin_turn(&mut tx.share, turn);
+        let limit = turn.bursts.saturating_mul(burst(sk));
+        let (mut left, charged) = self.begin_turn(&mut tx.share, turn.reason, limit);
         let (sent, taken) = (tx.accepted(), tx.taken);
         loop {
             let resumed = core::mem::take(&mut tx.paused);
@@ -343,24 +344,25 @@ impl QpObj {
         }
     }
 
-    /// The bytes that this turn may send, and whether they are charged because other QPs wait.
+    /// The bytes that a turn may send, at most `limit`, and whether they are charged because other
+    /// QPs wait.
     #[inline]
-    fn begin_turn(&self, share: &mut Share, turn: Turn) -> (usize, bool) {
-        let by_mover = turn.reason == Reason::Mover;
-        match turn.reason {
+    fn begin_turn(&self, share: &mut Share, reason: Reason, limit: usize) -> (usize, bool) {
+        let by_mover = reason == Reason::Mover;
+        match reason {
             Reason::Mover => {}
             Reason::Later => self.stats.inc(Counter::TxGathered),
             Reason::Space => self.stats.inc(Counter::TxResumed),
             Reason::Doorbell | Reason::Other => self.stats.inc(Counter::TxDirect),
         }
         let Some(others) = self.dev.shared.movers.others(&self.stream.mover) else {
-            return (turn.limit, false);
+            return (limit, false);
         };
         let credit = match by_mover {
             true => share.turn(others.turns, others.sharers),
             false => share.direct(others.turns, others.waiting, others.sharers),
         };
-        (turn.limit.min(credit as usize), true)
+        (limit.min(credit as usize), true)
     }
 
     /// Notes, after a turn outside a datamover, who goes on if there is more to send: the datamover
@@ -403,8 +405,8 @@ impl QpObj {
 }
 
 impl Turn {
-    fn new(reason: Reason, limit: usize) -> Self {
-        Self { reason, limit }
+    fn new(reason: Reason, bursts: usize) -> Self {
+        Self { reason, bursts }
     }
 }
 
