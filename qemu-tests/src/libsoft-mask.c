@@ -31,6 +31,8 @@ PER_CPU volatile unsigned int first, count;
 PER_CPU siginfo_t queue[QUEUE];
 
 static void (*handler)(int, siginfo_t *, void *);
+/* Of the other interrupts. */
+static void (*others[SIGSYS + 1])(int, siginfo_t *, void *);
 
 /* Of the kernel's set, which is shorter than glibc's. */
 static unsigned long bit(int sig)
@@ -43,12 +45,16 @@ static int host_mask(int how, unsigned long set, unsigned long *old)
 	return syscall(SYS_rt_sigprocmask, how, &set, old, sizeof(set));
 }
 
+static void give_up(void)
+{
+	fputs("libsoft-mask: too many interrupts between CPUs\n", stderr);
+	abort();
+}
+
 static void append(const siginfo_t *info)
 {
-	if (count == QUEUE) {
-		fputs("libsoft-mask: too many interrupts between CPUs\n", stderr);
-		abort();
-	}
+	if (count == QUEUE)
+		give_up();
 	queue[(first + count) % QUEUE] = *info;
 	count++;
 }
@@ -99,20 +105,44 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	handle_queued();
 }
 
+/* The host's kernel restores its mask after a handler, so this does, too. */
+static void on_other(int sig, siginfo_t *info, void *context)
+{
+	bool was_masked = masked, was_sealed = sealed;
+
+	others[sig](sig, info, context);
+	barrier();
+	if (was_masked)
+		masked = true;
+	if (was_sealed)
+		sealed = true;
+}
+
 int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
 {
 	static int (*next)(int, const struct sigaction *, struct sigaction *);
+	bool other = sig == SIGALRM || sig == SIGIO || sig == SIGCHLD || sig == SIGWINCH;
+	void (*before)(int, siginfo_t *, void *) = other ? others[sig] : NULL;
 	struct sigaction ours;
+	int ret;
 
 	if (!next)
 		next = dlsym(RTLD_NEXT, "sigaction");
-	if (sig == SIGRTMIN && action) {
-		handler = action->sa_sigaction;
+	if (action && (action->sa_flags & SA_SIGINFO) && (other || sig == SIGRTMIN)) {
 		ours = *action;
-		ours.sa_sigaction = on_signal;
+		if (other) {
+			others[sig] = ours.sa_sigaction;
+			ours.sa_sigaction = on_other;
+		} else {
+			handler = ours.sa_sigaction;
+			ours.sa_sigaction = on_signal;
+		}
 		action = &ours;
 	}
-	return next(sig, action, old);
+	ret = next(sig, action, old);
+	if (old && old->sa_sigaction == on_other)
+		old->sa_sigaction = before;
+	return ret;
 }
 
 int sigprocmask(int how, const sigset_t *set, sigset_t *old)
@@ -142,7 +172,8 @@ int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 		wanted |= bit(SIGRTMIN);
 		host_mask(how, wanted, NULL);
 		while (how == SIG_BLOCK && count)
-			pthread_sigqueue(pthread_self(), SIGRTMIN, take().si_value);
+			if (pthread_sigqueue(pthread_self(), SIGRTMIN, take().si_value))
+				give_up();
 		return 0;
 	}
 	return host_mask(how, wanted, (unsigned long *)old);
