@@ -30,11 +30,12 @@ PER_CPU volatile bool sealed;
 PER_CPU volatile unsigned int first, count;
 PER_CPU siginfo_t queue[QUEUE];
 
+/* The handler of the signal. */
 static void (*handler)(int, siginfo_t *, void *);
-/* Of the other interrupts. */
+/* The handlers of the other interrupts. */
 static void (*others[SIGSYS + 1])(int, siginfo_t *, void *);
 
-/* Of the kernel's set, which is shorter than glibc's. */
+/* The bit of a signal in the kernel's set, which is shorter than glibc's. */
 static unsigned long bit(int sig)
 {
 	return 1UL << (sig - 1);

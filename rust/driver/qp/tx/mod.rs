@@ -98,8 +98,7 @@ use kernel::sync::Arc;
 /// (`sk_dst_gso_max_size()`).
 const BURST: u32 = 65_536 - 321;
 
-/// Bytes of the largest buffer of TCP: a burst, or where that is longer a segment, as over
-/// loopback.
+/// Bytes of a burst on this socket: [`BURST`], or a segment where that is longer, as over loopback.
 fn burst(sock: &SockView) -> usize {
     BURST.max(sock.mss()) as usize
 }
