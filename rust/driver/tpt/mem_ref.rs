@@ -155,6 +155,16 @@ impl MemRef {
         })
     }
 
+    /// The address of its first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.to
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Makes the checked access the one that a one-touch entry admits. `None` for other entries.
     pub(crate) fn touch(&self) -> Result<Option<Touch>, AccessError> {
         match &self.entry {

@@ -23,7 +23,7 @@ impl Sgl {
     pub(in crate::driver::qp) fn lend(&self) -> Option<Loan> {
         let mut loan = Loan::new();
         for piece in self.pieces.iter().flatten() {
-            loan.add(piece.mem.lend()?);
+            loan.add(piece.lend()?);
         }
         Some(loan)
     }

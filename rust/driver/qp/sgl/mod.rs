@@ -59,15 +59,9 @@ impl List<'_> {
     }
 }
 
-struct Piece {
-    mem: MemRef,
-    addr: u64,
-    len: u32,
-}
-
 /// A resolved scatter/gather list and how far it has been used.
 pub(crate) struct Sgl {
-    pieces: [Option<Piece>; MAX_SGE],
+    pieces: [Option<MemRef>; MAX_SGE],
     len: u32,
     /// The cursor: index of the element, and offset in it in bytes.
     index: usize,
@@ -109,20 +103,16 @@ impl Sgl {
             let access = list.access(sge, need);
             let mem = list.tpt.resolve(&access, &mut self.last)?;
             self.len = self.len.checked_add(sge.len).ok_or(AccessError::Length)?;
-            *piece = Some(Piece {
-                mem,
-                addr: sge.addr,
-                len: sge.len,
-            });
+            *piece = Some(mem);
         }
         Ok(())
     }
 
-    /// Replaces the current list by `len` bytes, not 0, at `addr` of checked memory.
-    pub(crate) fn load_one(&mut self, mem: MemRef, addr: u64, len: u32) {
+    /// Replaces the current list by a checked access of `len` bytes, not 0.
+    pub(crate) fn load_one(&mut self, mem: MemRef, len: u32) {
         self.clear();
         let [first, ..] = &mut self.pieces;
-        *first = Some(Piece { mem, addr, len });
+        *first = Some(mem);
         self.len = len;
     }
 
@@ -147,7 +137,7 @@ impl Sgl {
     pub(crate) fn missing(&mut self, write: bool, ahead: u64) -> Option<Missing> {
         let (index, addr, len) = self.denied.take()?;
         let piece = self.pieces.get(index)?.as_ref()?;
-        piece.mem.missing(addr, len, write, ahead)
+        piece.missing(addr, len, write, ahead)
     }
 
     /// Moves the cursor on by `len` bytes and calls `f(memory, address, offset in the range,
@@ -178,12 +168,12 @@ impl Sgl {
                 .get(self.index)
                 .and_then(Option::as_ref)
                 .ok_or(AccessError::Bounds)?;
-            let left = piece.len.saturating_sub(self.offset);
+            let left = piece.len().saturating_sub(u64::from(self.offset));
             let want = len.saturating_sub(done);
             let n = want.min(left as usize);
             // The sum was checked when the element was resolved.
-            let addr = piece.addr.wrapping_add(u64::from(self.offset));
-            if let Err(error) = f(&piece.mem, addr, done, n) {
+            let addr = piece.start().wrapping_add(u64::from(self.offset));
+            if let Err(error) = f(piece, addr, done, n) {
                 self.denied = Some((self.index, addr, n));
                 return Err(error);
             }

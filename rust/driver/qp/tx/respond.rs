@@ -54,7 +54,7 @@ impl TxCtx {
                 };
                 let source = match mem.take() {
                     Some(mem) => {
-                        self.sges.load_one(mem, read.source_to, read.len);
+                        self.sges.load_one(mem, read.len);
                         self.source_of_response(qp, read.len)
                     }
                     None => Source::None,
