@@ -102,7 +102,7 @@ pub(super) struct Resumption {
     /// The initiator's attempt.
     attempt: Option<Attempt>,
     /// The requests of the peer that have no answer yet.
-    arrivals: KVec<Arrival>,
+    arrivals: KVec<KBox<Arrival>>,
     /// Attempts that were given up.
     silent: KVec<Frozen>,
     /// When the machine wants to look, in milliseconds since `start`.
@@ -367,7 +367,7 @@ impl Endpoint {
                 let frame = arrival.accept(&resumed)?;
                 let hook = Hook::new(self, false)?;
                 arrival.socket.attach(hook.clone())?;
-                (arrival.socket, hook, frame)
+                (arrival.socket.clone(), hook, frame)
             }
             None => {
                 let attempt = session.attempt.take_if(|attempt| attempt.gen == gen);

@@ -116,7 +116,7 @@ impl Arrival {
 /// The place for the latest request.
 pub(in super::super) struct Inbox {
     closed: bool,
-    arrival: Option<Arrival>,
+    arrival: Option<KBox<Arrival>>,
 }
 
 impl Inbox {
@@ -127,12 +127,12 @@ impl Inbox {
         }
     }
 
-    pub(super) fn take(&mut self) -> Option<Arrival> {
+    pub(super) fn take(&mut self) -> Option<KBox<Arrival>> {
         self.arrival.take()
     }
 
     /// Takes no more.
-    pub(super) fn close(&mut self) -> Option<Arrival> {
+    pub(super) fn close(&mut self) -> Option<KBox<Arrival>> {
         self.closed = true;
         self.arrival.take()
     }
@@ -140,7 +140,7 @@ impl Inbox {
 
 impl Resumption {
     /// The latest request of the attempt `gen`.
-    pub(super) fn take_arrival(&mut self, gen: u32) -> Option<Arrival> {
+    pub(super) fn take_arrival(&mut self, gen: u32) -> Option<KBox<Arrival>> {
         let at = self
             .arrivals
             .iter()
@@ -213,12 +213,15 @@ impl Endpoint {
         else {
             return Input::Met(None);
         };
-        self.socket().detach();
         let arrival = Arrival {
             resume,
             socket: self.socket(),
             machine,
         };
+        let Ok(arrival) = KBox::new(arrival, GFP_KERNEL) else {
+            return Input::Met(None);
+        };
+        self.socket().detach();
         let mut inbox = target.inbox.lock();
         let dropped = match inbox.closed {
             true => Some(arrival),
