@@ -71,7 +71,7 @@ use kernel::{
     }, //
 };
 
-/// Operations of a queue pair in its pipeline. More of them wait in the SQ.
+/// Most operations of a queue pair in its pipeline. More of them wait in the SQ.
 const DEPTH: u32 = 16;
 
 /// A control operation of the SQ.
@@ -137,9 +137,10 @@ impl_has_delayed_work! {
 }
 
 impl Control {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    /// For a queue pair whose SQ has `sq_size` elements. Sleeps.
+    pub(super) fn new(sq_size: u32) -> Result<Arc<Self>> {
         let lane = Lane {
-            ops: Ring::new(DEPTH)?,
+            ops: Ring::new(DEPTH.min(sq_size))?,
             qp: None,
             stopped: false,
         };

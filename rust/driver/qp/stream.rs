@@ -183,7 +183,7 @@ impl Stream {
             last_wqe: Atomic::new(false),
             tx_pager: Pager::new()?,
             rx_pager: Pager::new()?,
-            control: Control::new()?,
+            control: Control::new(sq_size)?,
             mover,
             reaper: Reaper::new()?,
         })
