@@ -122,6 +122,7 @@ void kapi_unlock_sock_bh(struct sock *sk);
 bool kapi_skb_has_nested_list(const struct sk_buff *skb);
 bool kapi_sk_can_share(const struct sock *sk);
 int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more);
+void kapi_drop_frags(void);
 int kapi_sk_send_pages(struct sock *sk, struct bio_vec *bvec,
 		       unsigned int nr, size_t len, bool more,
 		       struct ubuf_info *mark);

@@ -665,6 +665,38 @@ bool kapi_sk_can_share(const struct sock *sk)
 	return can;
 }
 
+/*
+ * The pages that TCP copies to. It would keep 32 KiB for each socket, idle or not.
+ * Softirq has its own, because it may send while a process on its CPU does, in the
+ * middle of that call.
+ */
+static DEFINE_PER_CPU(struct page_frag, kapi_frags[2]);
+
+/* Has @sk take the pages of this CPU, or leave them. */
+static void siw_swap_frag(struct sock *sk)
+{
+	preempt_disable();
+	swap(sk->sk_frag, *this_cpu_ptr(&kapi_frags[!!in_serving_softirq()]));
+	preempt_enable();
+}
+
+static void siw_drop_frag(struct page_frag *frag)
+{
+	if (frag->page)
+		put_page(frag->page);
+	frag->page = NULL;
+}
+
+/* Frees all these pages. No stream may send any more. */
+void kapi_drop_frags(void)
+{
+	int cpu, i;
+
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < 2; i++)
+			siw_drop_frag(per_cpu_ptr(&kapi_frags[i], cpu));
+}
+
 /* A few bytes, which TCP copies. */
 int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
 {
@@ -672,11 +704,17 @@ int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
 	struct msghdr msg = {
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
+	int rv;
 
 	if (more)
 		msg.msg_flags |= MSG_MORE;
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
-	return tcp_sendmsg_locked(sk, &msg, len);
+	siw_swap_frag(sk);
+	rv = tcp_sendmsg_locked(sk, &msg, len);
+	siw_swap_frag(sk);
+	/* Another process may have left some meanwhile. */
+	siw_drop_frag(&sk->sk_frag);
+	return rv;
 }
 
 /*

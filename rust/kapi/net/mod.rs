@@ -154,6 +154,8 @@ impl Drop for Net {
         // The context that dropped the last one may still be in this module, and may be preempted.
         context::synchronize_tasks();
         tx_buf::Pool::clear();
+        // SAFETY: There are no users, so no stream sends.
+        unsafe { bindings::kapi_drop_frags() };
         // A softirq may still be in the last instructions of a callback of ours.
         // SAFETY: May sleep here.
         unsafe { bindings::synchronize_net() };
