@@ -47,7 +47,7 @@ help: ## print this list
 ## Test
 
 .PHONY: test
-test: ## run lints, host tests, and every case in guests and on the sanitizer kernel; 1 h
+test: ## run lints, host tests, the cases in guests and on the sanitizer kernel; 1 h
 	@scripts/test
 
 .PHONY: host-test
