@@ -667,8 +667,9 @@ bool kapi_sk_can_share(const struct sock *sk)
 
 /*
  * The pages that TCP copies to. It would keep 32 KiB for each socket, idle or not.
- * Softirq has its own, because it may send while a process on its CPU does, in the
- * middle of that call.
+ * Softirq has its own: it may send in the middle of the send of a process on its
+ * CPU, and in the middle of a swap, too. Hard interrupts never send. So no two
+ * contexts swap the same pages while preemption is off.
  */
 static DEFINE_PER_CPU(struct page_frag, kapi_frags[2]);
 
@@ -711,8 +712,11 @@ int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
 	siw_swap_frag(sk);
 	rv = tcp_sendmsg_locked(sk, &msg, len);
+	/* A receiver on this host drops what is in pages of the reserves. */
+	if (sk->sk_frag.page && page_is_pfmemalloc(sk->sk_frag.page))
+		siw_drop_frag(&sk->sk_frag);
 	siw_swap_frag(sk);
-	/* Another process may have left some meanwhile. */
+	/* Another process has left some, or the send began on another CPU. */
 	siw_drop_frag(&sk->sk_frag);
 	return rv;
 }
