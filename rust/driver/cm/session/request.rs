@@ -218,6 +218,7 @@ impl Endpoint {
             socket: self.socket(),
             machine,
         };
+        // Without memory this connection is reset, and the peer tries again.
         let Ok(arrival) = KBox::new(arrival, GFP_KERNEL) else {
             return Input::Met(None);
         };
