@@ -30,6 +30,16 @@ struct kapi_sk_path {
 	bool down;
 };
 
+/*
+ * A contiguous piece of a buffer: the head of @part, or its fragment @index - 1.
+ * @start: the offset of its first byte in the buffer
+ */
+struct kapi_skb_piece {
+	const struct sk_buff *part;
+	u32 index;
+	u32 start;
+};
+
 /* Locks */
 unsigned long kapi_spin_lock_irqsave(spinlock_t *lock);
 void kapi_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
@@ -119,7 +129,6 @@ void kapi_unlock_sock(struct sock *sk);
 void kapi_sk_flush_backlog(struct sock *sk);
 bool kapi_trylock_sock_bh(struct sock *sk);
 void kapi_unlock_sock_bh(struct sock *sk);
-bool kapi_skb_has_nested_list(const struct sk_buff *skb);
 bool kapi_sk_can_share(const struct sock *sk);
 int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more);
 void kapi_drop_frags(void);
@@ -133,6 +142,8 @@ u32 kapi_rx_behind(const struct sock *sk, const struct sk_buff *skb, u32 at);
 struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 			     u32 at, u32 *where);
 u32 kapi_skb_len(const struct sk_buff *skb);
+const void *kapi_skb_at(const struct sk_buff *skb, u32 at, u32 *len,
+			struct kapi_skb_piece *piece);
 bool kapi_rx_over(const struct sock *sk);
 bool kapi_rx_stuck(const struct sock *sk);
 

@@ -759,16 +759,6 @@ void kapi_sk_ack_unread(struct sock *sk)
 		kapi_sk_ack_now(sk);
 }
 
-bool kapi_skb_has_nested_list(const struct sk_buff *skb)
-{
-	const struct sk_buff *part;
-
-	skb_walk_frags(skb, part)
-		if (skb_has_frag_list(part))
-			return true;
-	return false;
-}
-
 /*
  * MPA has no use for urgent data, and tcp_read_sock() never gets over it: the
  * stream would stand still for ever. It is marked before its data is queued.
@@ -814,6 +804,46 @@ struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 u32 kapi_skb_len(const struct sk_buff *skb)
 {
 	return skb->len;
+}
+
+/*
+ * The byte @at of @skb, and how many are in the same piece. The search begins at
+ * @piece, if that is not behind the byte, and leaves the piece that has it there.
+ * NULL: it is in a list in a list, or is not readable.
+ */
+const void *kapi_skb_at(const struct sk_buff *skb, u32 at, u32 *len,
+			struct kapi_skb_piece *piece)
+{
+	BUILD_BUG_ON(IS_ENABLED(CONFIG_HIGHMEM));
+	if (!piece->part || at < piece->start)
+		*piece = (struct kapi_skb_piece){ .part = skb };
+	do {
+		const struct sk_buff *part = piece->part;
+		const struct skb_shared_info *info = skb_shinfo(part);
+		const skb_frag_t *frag = NULL;
+		u32 size = skb_headlen(part), off = at - piece->start;
+
+		if (piece->index) {
+			frag = &info->frags[piece->index - 1];
+			size = skb_frag_size(frag);
+		}
+		if (off < size) {
+			if (frag && !skb_frags_readable(part))
+				break;
+			*len = size - off;
+			return (frag ? skb_frag_address(frag) : part->data) + off;
+		}
+		piece->start += size;
+		if (piece->index < info->nr_frags) {
+			piece->index++;
+			continue;
+		}
+		piece->index = 0;
+		piece->part = part == skb ? info->frag_list : part->next;
+	} while (piece->part &&
+		 (piece->part == skb || !skb_has_frag_list(piece->part)));
+	piece->part = NULL;
+	return NULL;
 }
 
 /* tcp_done() sets this, too; kapi_sk_freeze() does not. */

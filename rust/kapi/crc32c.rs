@@ -101,11 +101,6 @@ unsafe fn by_table(mut crc: u32, data: NonNull<u8>, len: usize) -> u32 {
     crc
 }
 
-/// Whether tables are used.
-pub(in crate::kapi) fn is_by_table() -> bool {
-    BY_TABLE.read_once()
-}
-
 /// The state of a CRC32c computation.
 ///
 /// It starts with all ones. The complement goes on the wire, least significant byte first.
@@ -140,17 +135,12 @@ impl Crc32c {
     ///
     /// `data` must be valid for reads of `len` bytes. Others may write there at the same time.
     pub(in crate::kapi) unsafe fn update_at(&mut self, data: NonNull<u8>, len: usize) {
-        self.0 = match is_by_table() {
+        self.0 = match BY_TABLE.read_once() {
             // SAFETY: By the contract of this function.
             true => unsafe { by_table(self.0, data, len) },
             // SAFETY: By the contract of this function.
             false => unsafe { by_kernel(self.0, data, len) },
         };
-    }
-
-    /// Replaces the state by what `f` computes from it.
-    pub(in crate::kapi) fn update_with(&mut self, f: impl FnOnce(u32) -> u32) {
-        self.0 = f(self.0);
     }
 
     /// Whether the data ends with the CRC of the bytes before it. The residue is then the same for

@@ -6,12 +6,10 @@
 
 use crate::kapi::{
     bindings,
-    crc32c::{
-        is_by_table,
-        Crc32c, //
-    },
+    crc32c::Crc32c, //
 };
 use core::{
+    cell::Cell,
     marker::PhantomData,
     mem::MaybeUninit,
     ptr::{
@@ -30,6 +28,9 @@ use kernel::{
 /// the header of the next.
 const AHEAD: usize = 128;
 
+/// A contiguous piece of a buffer.
+type Piece = bindings::kapi_skb_piece;
+
 /// A range of bytes of a socket buffer.
 ///
 /// # Invariants
@@ -39,6 +40,7 @@ const AHEAD: usize = 128;
 ///   `int`.
 /// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the
 ///   range.
+/// - `piece` is a piece of `skb`, or null.
 pub(crate) struct Skb<'a> {
     sk: *mut bindings::sock,
     skb: *mut bindings::sk_buff,
@@ -47,6 +49,8 @@ pub(crate) struct Skb<'a> {
     ahead: MaybeUninit<[u8; AHEAD]>,
     ahead_at: usize,
     ahead_len: usize,
+    /// Where the last copy ended, other than one of [`Self::peek`].
+    piece: Cell<Piece>,
     _skb: PhantomData<&'a bindings::sk_buff>,
 }
 
@@ -70,6 +74,11 @@ impl Skb<'_> {
             ahead: MaybeUninit::uninit(),
             ahead_at: 0,
             ahead_len: 0,
+            piece: Cell::new(Piece {
+                part: null(),
+                index: 0,
+                start: 0,
+            }),
             _skb: PhantomData,
         }
     }
@@ -107,8 +116,11 @@ impl Skb<'_> {
             self.ahead_len = 0;
             let all = left.min(AHEAD);
             let dst = self.ahead.as_mut_ptr().cast();
+            let piece = self.piece.get();
             // SAFETY: There is room for `AHEAD` bytes.
             unsafe { self.copy_to_ptr(offset, dst, all) }?;
+            // The copy of the payload begins in front of that end.
+            self.piece.set(piece);
             // INVARIANT: Copied above.
             self.ahead_at = offset;
             self.ahead_len = all;
@@ -199,6 +211,17 @@ impl Skb<'_> {
             return Ok(());
         }
         let at = self.at(offset, len).ok_or(EINVAL)?;
+        let mut to = dst;
+        let copied = self.for_each_run(at, len, |from, n| {
+            // SAFETY: Both are valid for `n` bytes; the runs are `len` bytes in all.
+            unsafe { from.as_ptr().copy_to_nonoverlapping(to, n) };
+            // SAFETY: It ends behind the last byte at the most.
+            to = unsafe { to.add(n) };
+        });
+        if let Ok(piece) = copied {
+            self.piece.set(piece);
+            return Ok(());
+        }
         // CAST: Both fit, by the type invariants.
         // SAFETY: The range is inside the valid buffer by the type invariants; `dst` by the
         // contract of this function.
@@ -210,44 +233,49 @@ impl Skb<'_> {
     /// Adds `len` bytes from `offset` on to a CRC. Any context.
     pub(crate) fn crc32c(&self, offset: usize, len: usize, crc: &mut Crc32c) -> Result {
         let at = self.at(offset, len).ok_or(EINVAL)?;
-        if len == 0 {
+        let mut sum = *crc;
+        let summed = self.for_each_run(at, len, |data, n| {
+            // SAFETY: The run is valid for reads of `n` bytes.
+            unsafe { sum.update_at(data, n) };
+        });
+        if summed.is_ok() {
+            *crc = sum;
             return Ok(());
         }
-        // SAFETY: The buffer is valid by the type invariants.
-        let nested = || unsafe { bindings::kapi_skb_has_nested_list(self.skb) };
-        // `skb_seq_read()` does not descend into the lists of buffers that are in a list
-        // themselves.
-        if !is_by_table() || nested() {
-            // CAST: Both fit, by the type invariants.
-            crc.update_with(|crc| {
-                // SAFETY: The range is inside the valid buffer by the type invariants: the
-                // BUG_ON() at the end of `skb_crc32c()` does not trigger.
-                unsafe { bindings::skb_crc32c(self.skb, at as ffi::c_int, len as ffi::c_int, crc) }
-            });
-            return Ok(());
-        }
-        let mut state = MaybeUninit::<bindings::skb_seq_state>::uninit();
-        // CAST: Both fit, by the type invariants.
-        let (from, to) = (at as u32, (at + len) as u32);
-        // SAFETY: The buffer is valid by the type invariants; all of `state` is initialised.
-        unsafe { bindings::skb_prepare_seq_read(self.skb, from, to, state.as_mut_ptr()) };
-        let mut done = 0;
-        loop {
-            let mut data = null();
-            // SAFETY: As above. It is called until it returns 0, so it unmaps what it maps.
-            let run = unsafe { bindings::skb_seq_read(done, &mut data, state.as_mut_ptr()) };
-            // The run may extend beyond the end of the range.
-            let run = run.min(to - from - done);
-            let Some(data) = NonNull::new(data.cast_mut()).filter(|_| run != 0) else {
-                break;
-            };
-            // SAFETY: `run` bytes are there, until the next call.
-            unsafe { crc.update_at(data, run as usize) };
-            done += run;
-        }
-        if done != to - from {
-            return Err(EFAULT);
+        // `skb_copy_bits()` descends into all lists.
+        for from in (0..len).step_by(AHEAD) {
+            let mut bytes = [0; AHEAD];
+            let n = AHEAD.min(len - from);
+            // SAFETY: There is room for `AHEAD` bytes.
+            unsafe { self.copy_to_ptr(offset + from, bytes.as_mut_ptr(), n) }?;
+            crc.update(bytes.get(..n).ok_or(EINVAL)?);
         }
         Ok(())
+    }
+
+    /// Calls `f` with each contiguous run of `len` bytes of the buffer from `at` on. The search
+    /// begins at [`Self::piece`]. Returns the last one.
+    ///
+    /// A run is valid for reads during the call, and others may write there at the same time.
+    /// Fails with `EFAULT` if part of the bytes cannot be read, or is in a list in a list.
+    fn for_each_run(
+        &self,
+        at: usize,
+        len: usize,
+        mut f: impl FnMut(NonNull<u8>, usize),
+    ) -> Result<Piece> {
+        let (mut done, mut piece) = (0, self.piece.get());
+        while done != len {
+            let mut run = 0;
+            // CAST: It fits by the type invariants.
+            let at = (at + done) as u32;
+            // SAFETY: The buffer is valid, and `piece` one of it, by the type invariants.
+            let data = unsafe { bindings::kapi_skb_at(self.skb, at, &mut run, &mut piece) };
+            let data = NonNull::new(data.cast_mut()).ok_or(EFAULT)?;
+            let run = (run as usize).min(len - done);
+            f(data.cast(), run);
+            done += run;
+        }
+        Ok(piece)
     }
 }
