@@ -31,7 +31,9 @@ struct kapi_sk_path {
 };
 
 /*
- * A contiguous piece of a buffer: the head of @part, or its fragment @index - 1.
+ * A contiguous piece of a buffer.
+ * @part: the buffer itself, or one of its list; NULL: no piece
+ * @index: 0: the head of @part, else its fragment @index - 1
  * @start: the offset of its first byte in the buffer
  */
 struct kapi_skb_piece {
@@ -144,6 +146,8 @@ struct sk_buff *kapi_rx_next(struct sock *sk, struct sk_buff *skb,
 u32 kapi_skb_len(const struct sk_buff *skb);
 const void *kapi_skb_at(const struct sk_buff *skb, u32 at, u32 *len,
 			struct kapi_skb_piece *piece);
+int kapi_skb_copy(const struct sk_buff *skb, u32 at, void *to, u32 len,
+		  struct kapi_skb_piece *first);
 bool kapi_rx_over(const struct sock *sk);
 bool kapi_rx_stuck(const struct sock *sk);
 

@@ -807,9 +807,10 @@ u32 kapi_skb_len(const struct sk_buff *skb)
 }
 
 /*
- * The byte @at of @skb, and how many are in the same piece. The search begins at
- * @piece, if that is not behind the byte, and leaves the piece that has it there.
- * NULL: it is in a list in a list, or is not readable.
+ * The byte @at of @skb; @len gets the length of the rest of its piece.
+ * @piece: where the search begins, unless it is behind the byte; gets its piece
+ * NULL: the byte is behind the end, not readable, or at or behind a buffer of the
+ * list that has a list itself. There is no @piece then.
  */
 const void *kapi_skb_at(const struct sk_buff *skb, u32 at, u32 *len,
 			struct kapi_skb_piece *piece)
@@ -844,6 +845,29 @@ const void *kapi_skb_at(const struct sk_buff *skb, u32 at, u32 *len,
 		 (piece->part == skb || !skb_has_frag_list(piece->part)));
 	piece->part = NULL;
 	return NULL;
+}
+
+/*
+ * Copies as skb_copy_bits(), which begins every search at the front of the buffer.
+ * @first: as @piece of kapi_skb_at(), of the first byte
+ */
+int kapi_skb_copy(const struct sk_buff *skb, u32 at, void *to, u32 len,
+		  struct kapi_skb_piece *first)
+{
+	struct kapi_skb_piece piece = *first;
+	const void *from;
+	u32 done, run;
+
+	for (done = 0; done < len; done += run) {
+		from = kapi_skb_at(skb, at + done, &run, &piece);
+		if (!from)
+			return skb_copy_bits(skb, at, to, len);
+		if (!done)
+			*first = piece;
+		run = min(run, len - done);
+		memcpy(to + done, from, run);
+	}
+	return 0;
 }
 
 /* tcp_done() sets this, too; kapi_sk_freeze() does not. */

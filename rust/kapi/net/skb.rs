@@ -20,7 +20,6 @@ use core::{
 };
 use kernel::{
     error::to_result,
-    ffi,
     prelude::*, //
 };
 
@@ -40,7 +39,7 @@ type Piece = bindings::kapi_skb_piece;
 ///   `int`.
 /// - The first `ahead_len` bytes of `ahead` are initialised: what is `ahead_at` bytes into the
 ///   range.
-/// - `piece` is a piece of `skb`, or null.
+/// - `piece` is a piece of `skb`, which does not change while the socket is locked, or none.
 pub(crate) struct Skb<'a> {
     sk: *mut bindings::sock,
     skb: *mut bindings::sk_buff,
@@ -49,7 +48,7 @@ pub(crate) struct Skb<'a> {
     ahead: MaybeUninit<[u8; AHEAD]>,
     ahead_at: usize,
     ahead_len: usize,
-    /// Where the last copy ended, other than one of [`Self::peek`].
+    /// The piece where the bytes begin that were read last.
     piece: Cell<Piece>,
     _skb: PhantomData<&'a bindings::sk_buff>,
 }
@@ -65,7 +64,8 @@ impl Skb<'_> {
         offset: usize,
         len: usize,
     ) -> Self {
-        // INVARIANT: By the contract of this function; nothing is initialised.
+        // INVARIANT: By the contract of this function; nothing is initialised, and there is no
+        // piece.
         Self {
             sk,
             skb,
@@ -115,12 +115,11 @@ impl Skb<'_> {
         if self.ahead(offset, len).is_none() {
             self.ahead_len = 0;
             let all = left.min(AHEAD);
+            let at = self.at(offset, all).ok_or(EINVAL)?;
             let dst = self.ahead.as_mut_ptr().cast();
-            let piece = self.piece.get();
-            // SAFETY: There is room for `AHEAD` bytes.
-            unsafe { self.copy_to_ptr(offset, dst, all) }?;
-            // The copy of the payload begins in front of that end.
-            self.piece.set(piece);
+            // SAFETY: The range is inside the buffer, and `piece` one of it, by the type
+            // invariants. There is room for `AHEAD` bytes.
+            unsafe { copy(self.skb, &self.piece, at, dst, all) }?;
             // INVARIANT: Copied above.
             self.ahead_at = offset;
             self.ahead_len = all;
@@ -211,23 +210,9 @@ impl Skb<'_> {
             return Ok(());
         }
         let at = self.at(offset, len).ok_or(EINVAL)?;
-        let mut to = dst;
-        let copied = self.for_each_run(at, len, |from, n| {
-            // SAFETY: Both are valid for `n` bytes; the runs are `len` bytes in all.
-            unsafe { from.as_ptr().copy_to_nonoverlapping(to, n) };
-            // SAFETY: It ends behind the last byte at the most.
-            to = unsafe { to.add(n) };
-        });
-        if let Ok(piece) = copied {
-            self.piece.set(piece);
-            return Ok(());
-        }
-        // CAST: Both fit, by the type invariants.
-        // SAFETY: The range is inside the valid buffer by the type invariants; `dst` by the
-        // contract of this function.
-        to_result(unsafe {
-            bindings::skb_copy_bits(self.skb, at as ffi::c_int, dst.cast(), len as ffi::c_int)
-        })
+        // SAFETY: The range is inside the buffer, and `piece` one of it, by the type invariants;
+        // `dst` by the contract of this function.
+        unsafe { copy(self.skb, &self.piece, at, dst, len) }
     }
 
     /// Adds `len` bytes from `offset` on to a CRC. Any context.
@@ -235,14 +220,15 @@ impl Skb<'_> {
         let at = self.at(offset, len).ok_or(EINVAL)?;
         let mut sum = *crc;
         let summed = self.for_each_run(at, len, |data, n| {
-            // SAFETY: The run is valid for reads of `n` bytes.
+            // SAFETY: The run is valid for reads of `n` bytes, by the contract of
+            // `for_each_run()`.
             unsafe { sum.update_at(data, n) };
         });
         if summed.is_ok() {
             *crc = sum;
             return Ok(());
         }
-        // `skb_copy_bits()` descends into all lists.
+        // A copy descends into all lists.
         for from in (0..len).step_by(AHEAD) {
             let mut bytes = [0; AHEAD];
             let n = AHEAD.min(len - from);
@@ -253,29 +239,50 @@ impl Skb<'_> {
         Ok(())
     }
 
-    /// Calls `f` with each contiguous run of `len` bytes of the buffer from `at` on. The search
-    /// begins at [`Self::piece`]. Returns the last one.
+    /// Calls `f` with each contiguous run of `len` bytes of the buffer from `at` on.
     ///
     /// A run is valid for reads during the call, and others may write there at the same time.
-    /// Fails with `EFAULT` if part of the bytes cannot be read, or is in a list in a list.
-    fn for_each_run(
-        &self,
-        at: usize,
-        len: usize,
-        mut f: impl FnMut(NonNull<u8>, usize),
-    ) -> Result<Piece> {
+    /// Fails with `EFAULT` if a byte cannot be read, or is in a list in a list.
+    fn for_each_run(&self, at: usize, len: usize, mut f: impl FnMut(NonNull<u8>, usize)) -> Result {
         let (mut done, mut piece) = (0, self.piece.get());
         while done != len {
             let mut run = 0;
             // CAST: It fits by the type invariants.
             let at = (at + done) as u32;
-            // SAFETY: The buffer is valid, and `piece` one of it, by the type invariants.
+            // SAFETY: The buffer is valid, and `piece` one of it: that of the type invariants, or
+            // what the last call has left.
             let data = unsafe { bindings::kapi_skb_at(self.skb, at, &mut run, &mut piece) };
             let data = NonNull::new(data.cast_mut()).ok_or(EFAULT)?;
+            if done == 0 {
+                // INVARIANT: It has just been found in the buffer.
+                self.piece.set(piece);
+            }
             let run = (run as usize).min(len - done);
             f(data.cast(), run);
             done += run;
         }
-        Ok(piece)
+        Ok(())
     }
+}
+
+/// Copies `len` bytes from `at` on of a buffer. The search begins at `piece`, which gets that of
+/// the first byte.
+///
+/// # Safety
+///
+/// - `skb` must be a valid buffer with that range, whose end fits an `int`, and `piece` one of it
+///   or none.
+/// - `dst` must be valid for writes of `len` bytes. It may be part of the buffer, and others may
+///   write to both at the same time.
+unsafe fn copy(
+    skb: *const bindings::sk_buff,
+    piece: &Cell<Piece>,
+    at: usize,
+    dst: *mut u8,
+    len: usize,
+) -> Result {
+    // CAST: Both fit, by the contract of this function.
+    let (at, bytes) = (at as u32, len as u32);
+    // SAFETY: By the contract of this function; nobody else refers to the value of the cell.
+    to_result(unsafe { bindings::kapi_skb_copy(skb, at, dst.cast(), bytes, piece.as_ptr()) })
 }
