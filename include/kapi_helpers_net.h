@@ -49,6 +49,7 @@ bool kapi_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 
 /* Context */
 u32 kapi_cpu(void);
+bool kapi_in_softirq(void);
 bool kapi_cpu_online(u32 cpu);
 void kapi_cond_resched(void);
 unsigned long kapi_jiffies(void);

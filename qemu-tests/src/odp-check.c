@@ -696,6 +696,79 @@ static void test_end(void)
 	}
 }
 
+/*
+ * One late Read completes all work requests behind it. Every EVERYth of these is signalled, and all
+ * are sent before the Read is done. With ABRUPT the queue pair ends at that moment: each work
+ * request still completes once, in order, the last ones perhaps with a flush.
+ */
+static void complete_behind(uint64_t every, bool abrupt)
+{
+	enum { MANY = 12000, LIST = 200 };
+	struct shape deep = usual;
+	char *far = map(PAGE), *page = map(PAGE);
+	uint64_t id = 0, want = 1;
+	bool flushed = false;
+	struct ibv_mr *mr;
+	struct ibv_wc wc;
+	struct pair p;
+	int fd;
+
+	deep.sends = MANY + 2;
+	deep.cqe = MANY + 2;
+	connect_pair(&p, &deep, &usual);
+	settle(&p);
+	fd = fault_fd(far, PAGE);
+	mr = lend(&p.b, far, PAGE, all_rights);
+	must(post_recv(&p.b, 5, SIZE - 64, 64));
+	must(post(&p.a, IBV_WR_RDMA_READ, id++, 100, IBV_SEND_SIGNALED, mr));
+	expect_fault(fd, far);
+	while (id <= MANY) {
+		struct ibv_send_wr wrs[LIST] = {}, *bad;
+
+		for (int i = 0; i < LIST; i++, id++)
+			wrs[i] = (struct ibv_send_wr){
+				.wr_id = id, .next = i + 1 < LIST ? &wrs[i + 1] : NULL, .opcode = IBV_WR_RDMA_WRITE,
+				.send_flags = id % every ? 0 : IBV_SEND_SIGNALED,
+				.wr.rdma = { (uintptr_t)far, mr->rkey },
+			};
+		must(ibv_post_send(p.a.id->qp, wrs, &bad));
+	}
+	must(post(&p.a, IBV_WR_SEND, id, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p.b.rcq, 5, IBV_WC_SUCCESS);
+	expect(!ibv_poll_cq(p.a.scq, 1, &wc));
+	supply(fd, far, page);
+	if (abrupt)
+		to_error(&p.a);
+	for (want = 0; want <= id; want++) {
+		if (want % every && want < id && !flushed)
+			continue;
+		expect(next_wc(p.a.scq, &wc, WC_MS));
+		/* From here on all complete, with an error. */
+		if (wc.status != IBV_WC_SUCCESS && !flushed) {
+			expect(abrupt && wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id <= want);
+			flushed = true;
+			want = wc.wr_id;
+		}
+		if (wc.wr_id != want || (wc.status != IBV_WC_SUCCESS) != flushed)
+			die("completion %llu: %s in place of %llu", (unsigned long long)wc.wr_id,
+			    ibv_wc_status_str(wc.status), (unsigned long long)want);
+	}
+	expect(!next_wc(p.a.scq, &wc, 100));
+	must(ibv_dereg_mr(mr));
+	disconnect_pair(&p);
+	close(fd);
+	unmap(far, PAGE);
+	unmap(page, PAGE);
+}
+
+static void test_behind(void)
+{
+	complete_behind(1, false);
+	complete_behind(3000, false);
+	complete_behind(1, true);
+	complete_behind(7, true);
+}
+
 /* Both directions of each queue pair of B wait for a page that this program never supplies. */
 static void test_crowd(int count)
 {
@@ -1103,6 +1176,7 @@ static const struct {
 	{ "charge", test_charge, false },
 	{ "stall", test_stall, false },
 	{ "end", test_end, false },
+	{ "behind", test_behind, false },
 	{ "rereg", test_rereg, false },
 	{ "withdraw", test_withdraw, false },
 	{ "atomic", test_atomic, false },

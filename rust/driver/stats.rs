@@ -139,6 +139,8 @@ counters! {
     PageInvalidations = c"page_invalidations",
     /// Times a datamover had to continue reception.
     RxDeferred = c"rx_deferred",
+    /// Times a datamover had to continue the completion of work requests.
+    WcDeferred = c"wc_deferred",
 }
 
 /// One value of each counter.

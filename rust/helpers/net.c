@@ -48,6 +48,11 @@ u32 kapi_cpu(void)
 	return raw_smp_processor_id();
 }
 
+bool kapi_in_softirq(void)
+{
+	return softirq_count();
+}
+
 bool kapi_cpu_online(u32 cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);

@@ -17,6 +17,12 @@ pub(crate) fn cpu() -> u32 {
     unsafe { bindings::kapi_cpu() }
 }
 
+/// Whether softirqs cannot run on this CPU, because one does or the caller has disabled them.
+pub(crate) fn in_softirq() -> bool {
+    // SAFETY: Always safe to call.
+    unsafe { bindings::kapi_in_softirq() }
+}
+
 /// Whether the current task is a kernel thread.
 pub(crate) fn in_kthread() -> bool {
     // SAFETY: Always safe to call.

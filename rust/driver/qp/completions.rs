@@ -15,6 +15,7 @@
 //! for space.
 
 mod glance;
+mod retire;
 
 use self::glance::Glance;
 use super::{
@@ -22,20 +23,8 @@ use super::{
     loans::ByRef, //
 };
 use crate::{
-    driver::{
-        wc::{
-            Completion,
-            WcOp, //
-        },
-        QpObj, //
-    },
-    kapi::{
-        net::{
-            SendSeq,
-            SockView, //
-        },
-        sync::SpinLockIrq, //
-    }, //
+    driver::wc::WcOp,
+    kapi::sync::SpinLockIrq, //
 };
 use iwarp::{
     qp::{
@@ -45,20 +34,14 @@ use iwarp::{
             Item,
             Next, //
         },
-        delivery::{
-            Rule,
-            Sent, //
-        },
-        owner::Wake, //
+        delivery::Rule, //
     },
-    verdict::WcStatus,
-    wire::rdmap::With, //
+    verdict::WcStatus, //
 };
 use kernel::{
     prelude::*,
     sync::{
         self,
-        aref::ARef,
         atomic::{
             Acquire,
             Atomic,
@@ -103,10 +86,19 @@ impl completions::Queue for Ring<Item<Request>> {
     fn pop(&mut self) -> Option<Item<Request>> {
         Ring::pop(self)
     }
+}
 
-    fn for_each(&mut self, f: impl FnMut(&mut Item<Request>)) {
-        Ring::for_each(self, f);
-    }
+/// Work requests that leave the FIFO before its lock is released for a moment. Interrupts are off
+/// meanwhile.
+const HOLD: u32 = 64;
+
+/// What [`SendCompletions::run`] did.
+#[derive(Default)]
+struct Outcome {
+    /// The FIFO was full.
+    full: bool,
+    /// More is due, and nobody posts.
+    more: bool,
 }
 
 /// A work request that has entered the FIFO.
@@ -151,7 +143,7 @@ impl Locked {
 pub(super) struct SendCompletions {
     #[pin]
     locked: SpinLockIrq<Locked>,
-    /// The context that was posting when [`Self::wait`] began no longer does.
+    /// Completed when the context that posts for [`Self::finish`] has posted all.
     #[pin]
     idle: SpinLockIrq<Arc<sync::Completion>>,
     /// The [`Glance`], stored with the lock held.
@@ -181,7 +173,7 @@ impl SendCompletions {
         })
     }
 
-    /// The queue pair begins anew: what [`Self::wait`] waits for has not happened. Nobody posts.
+    /// The queue pair begins anew: what [`Self::finish`] waits for has not happened. Nobody posts.
     pub(super) fn renew(&self, idle: Arc<sync::Completion>) {
         let old = core::mem::replace(&mut *self.idle.lock(), idle);
         drop(old);
@@ -338,58 +330,68 @@ impl SendCompletions {
         true
     }
 
-    /// Fails all items that are not done with a flush error. The stream must have been stopped.
-    fn flush(&self) {
-        self.locked.lock().fifo.flush();
-    }
-
-    /// Waits until the posting context has posted all, after [`Self::flush`]. From then on the FIFO
-    /// is empty, and nobody posts for long. One caller at a time. Sleeps, but not for the network.
-    fn wait(&self) {
-        let posting = self.locked.lock().fifo.wait();
-        if posting {
+    /// Fails all items that are not done with a flush error, and waits until all are posted. From
+    /// then on the FIFO is empty, and nobody posts for long. The stream must have been stopped. One
+    /// caller at a time. Sleeps, but not for the network.
+    fn finish(&self, post: impl FnMut(&Wr, WcStatus)) {
+        let begin = |fifo: &mut Fifo<_>| {
+            fifo.flush();
+            fifo.begin_or_wait()
+        };
+        if self.run(begin, |_| false, || {}, post).is_none() {
+            // A datamover is posting: it continues what others left, without the token.
             let idle = self.idle.lock().clone();
             idle.wait_for_completion();
         }
     }
 
-    /// Applies `news`, then posts the completions that are due, in order. Returns whether the FIFO
-    /// was full.
+    /// If `begin` agrees, posts the completions that are due, in order, until `spent` holds for
+    /// their number.
     ///
     /// If the head waits only for its memory, calls `watch` and then looks once more.
     fn run(
         &self,
-        news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>),
+        begin: impl FnOnce(&mut Fifo<Ring<Item<Request>>>) -> bool,
+        spent: impl Fn(u32) -> bool,
         watch: impl Fn(),
         mut post: impl FnMut(&Wr, WcStatus),
-    ) -> bool {
+    ) -> Option<Outcome> {
         let mut locked = self.locked.lock();
-        news(&mut locked.fifo);
-        if !locked.fifo.begin() {
-            return false;
+        if !begin(&mut locked.fifo) {
+            return None;
         }
-        let mut full = false;
+        let mut outcome = Outcome::default();
         let mut watched = false;
+        let (mut left, mut held) = (0u32, 0u32);
         loop {
             let was_full = locked.fifo.queue.is_full();
-            let next = locked.fifo.next(watched);
+            let next = locked.fifo.next(watched, spent(left));
             watched = matches!(next, Next::Watch);
             match next {
                 Next::Watch => watch(),
                 Next::Left(mut item, status) => {
+                    left = left.saturating_add(1);
+                    held = held.wrapping_add(1);
                     if let Some(cut) = item.request.by_ref.take_if(|by_ref| by_ref.is_held()) {
                         locked.cut = Some(cut);
                     }
-                    full |= was_full;
+                    outcome.full |= was_full;
                     if item.awaits_ack {
                         locked.unacked = locked.unacked.saturating_sub(1);
                     }
                     self.show(&locked);
-                    if let Some(status) = status {
+                    if status.is_some() || held >= HOLD {
                         drop(locked);
-                        post(&item.request.wr, status);
+                        if let Some(status) = status {
+                            post(&item.request.wr, status);
+                        }
+                        held = 0;
                         locked = self.locked.lock();
                     }
+                }
+                Next::Hand => {
+                    outcome.more = true;
+                    return Some(outcome);
                 }
                 Next::Leave { wake, quiet } => {
                     if wake {
@@ -399,87 +401,9 @@ impl SendCompletions {
                         locked.quiet = true;
                         self.show(&locked);
                     }
-                    return full;
+                    return Some(outcome);
                 }
             }
         }
-    }
-}
-
-impl QpObj {
-    /// Posts the completions that are due. Any context; no lock from `Rank::QpPair` on may be held.
-    pub(super) fn retire(&self) {
-        self.retire_after(|_| {});
-    }
-
-    /// Applies `news`, then the same as [`Self::retire`]. Returns whether the FIFO was full.
-    fn retire_after(&self, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
-        self.stream.completions.run(
-            news,
-            || *self.stream.releases.qp.lock() = Some(ARef::from(self)),
-            |wr, status| self.complete_send(wr, status),
-        )
-    }
-
-    /// The same as [`Self::retire`], when TCP has accepted all up to stream position `upto`, and no
-    /// more.
-    pub(super) fn retire_upto(&self, upto: u64, sk: &SockView) {
-        let next = sk.sent().next;
-        self.retire_after(|fifo| fifo.handed(upto, next));
-    }
-
-    /// The same as [`Self::retire`], with what TCP has `sent`.
-    pub(super) fn retire_acked(&self, SendSeq { una, next }: SendSeq) {
-        // The owner of the token may have left because the FIFO was full.
-        if self.retire_after(|fifo| fifo.sent(Sent { una, next })) {
-            self.wake_mover(Wake::Unblock);
-        }
-    }
-
-    /// The same as [`Self::retire`], after a release of memory.
-    pub(super) fn retire_released(&self) {
-        if self.stream.completions.awaits_ack() && self.retire_after(|_| {}) {
-            self.wake_mover(Wake::Unblock);
-        }
-    }
-
-    /// Posts what the peer has acknowledged, if anything waits for that, and asks TCP to announce
-    /// the next ACK.
-    pub(super) fn await_acks(&self, sk: &SockView) {
-        if self.stream.completions.awaits_ack() {
-            sk.set_nospace();
-            self.retire_acked(sk.sent());
-        }
-    }
-
-    /// Fails all that is left in the FIFO, in order, and waits until it is posted. The stream must
-    /// have been stopped; `sent` says how far it came. Sleeps.
-    pub(super) fn retire_all(&self, sent: Option<SendSeq>) {
-        if let Some(sent) = sent {
-            self.retire_acked(sent);
-        }
-        self.stream.completions.flush();
-        self.retire();
-        // A datamover may be posting: it serves releases of memory without the token.
-        self.stream.completions.wait();
-    }
-
-    /// Posts the CQE of a work request of the SQ.
-    pub(super) fn complete_send(&self, wr: &Wr, status: WcStatus) {
-        let status = match status {
-            WcStatus::WrFlushErr if self.stream.take_unreachable() => WcStatus::RetryExcErr,
-            status => status,
-        };
-        self.scq.post(
-            self,
-            &Completion {
-                wr_id: wr.id,
-                op: wr.op,
-                status,
-                bytes: wr.bytes,
-                solicited: false,
-                with: With::Nothing,
-            },
-        );
     }
 }

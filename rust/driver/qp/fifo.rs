@@ -111,13 +111,4 @@ impl<T> Ring<T> {
         self.len = self.len.saturating_sub(1);
         self.slots.get_mut(slot)?.take()
     }
-
-    /// Calls `f` for every element, oldest first.
-    pub(super) fn for_each(&mut self, mut f: impl FnMut(&mut T)) {
-        for n in 0..self.len {
-            if let Some(element) = self.by_seq(self.head.wrapping_add(n)) {
-                f(element);
-            }
-        }
-    }
 }

@@ -126,10 +126,6 @@ impl Queue for Slots {
     fn pop(&mut self) -> Option<Item<Wr>> {
         self.items.iter_mut().find_map(Option::take)
     }
-
-    fn for_each(&mut self, f: impl FnMut(&mut Item<Wr>)) {
-        self.items.iter_mut().flatten().for_each(f);
-    }
 }
 
 /// What the actors share. Work requests are numbered as they are posted: those up to `taken` have
@@ -157,7 +153,8 @@ struct Shared {
     orq: (u8, u8),
     /// The context that waits for the poster of completions has been woken.
     woken: bool,
-    /// A release of memory is to be told to the datamover; it was.
+    /// A release of memory is to be told to the datamover; the datamover was told of that, or of
+    /// completions that are due.
     watched: bool,
     told: bool,
     /// The transmit context is in its slot.
@@ -215,6 +212,8 @@ struct Plan {
     limit: u8,
     /// FPDUs of a turn.
     turn: u8,
+    /// Completions of a turn.
+    posts: u8,
 }
 
 /// Where a control operation is executed.
@@ -250,7 +249,7 @@ enum At {
     Retire(After),
     RetireNext(After),
     RetirePost(After, u8, bool),
-    AwaitPoster,
+    RetireHand(After),
     AwaitWoken,
     /// The datamover.
     Idle,
@@ -320,6 +319,8 @@ struct Actor {
     role: Role,
     owner: bool,
     budget: u8,
+    /// Completions that it has posted in its turn.
+    spent: u8,
     /// Times it still does what it does.
     left: u8,
     /// Why the owner's run ends, while the owner posts completions.
@@ -362,6 +363,7 @@ impl Actor {
             role,
             owner: false,
             budget: 0,
+            spent: 0,
             left: times,
             why: None,
             crowded: false,
@@ -539,13 +541,20 @@ impl Actor {
             At::Leave(why) => self.at = At::LeaveStore(why, s.word),
             At::LeaveStore(why, seen) if seen != s.word => self.at = At::Leave(why),
             At::LeaveStore(why, seen) => self.follow(leave(seen, why), plan, s),
+            At::Retire(After::Flush) => {
+                self.at = match s.fifo.begin_or_wait() {
+                    true => At::RetireNext(After::Flush),
+                    false => At::AwaitWoken,
+                }
+            }
             At::Retire(after) if s.fifo.begin() => self.at = At::RetireNext(after),
             At::Retire(after) => self.retired(after),
             At::RetireNext(after) => {
-                let mut next = s.fifo.next(false);
+                let spent = after != After::Flush && self.spent >= plan.posts;
+                let mut next = s.fifo.next(false, spent);
                 if next == Next::Watch {
                     s.watched = true;
-                    next = s.fifo.next(true);
+                    next = s.fifo.next(true, spent);
                 }
                 match next {
                     Next::Left(item, status) => {
@@ -556,12 +565,19 @@ impl Actor {
                         s.woken |= wake;
                         self.retired(after);
                     }
+                    Next::Hand => self.at = At::RetireHand(after),
                     Next::Watch => unreachable!(),
                 }
             }
             At::RetirePost(after, id, success) => {
                 self.complete(id, success, s);
+                self.spent += 1;
                 self.at = At::RetireNext(after);
+            }
+            At::RetireHand(after) => {
+                s.list = 1;
+                s.told = true;
+                self.retired(after);
             }
             At::Idle if s.list == 0 => return false,
             At::Idle => {
@@ -572,7 +588,7 @@ impl Actor {
             At::TakeStore(seen) if seen != s.word => self.at = At::Take,
             At::TakeStore(seen) => {
                 let step = take(seen);
-                // It may have been told of memory only, or called in an earlier life.
+                // It may have been told of completions only, or called in an earlier life.
                 let told = s.told || s.resets || s.renewed;
                 assert!(step.action != Action::None || told, "{:?}", token(seen));
                 self.follow(step, plan, s);
@@ -692,8 +708,6 @@ impl Actor {
                 s.waiting = false;
                 self.at = At::Retire(After::Flush);
             }
-            At::AwaitPoster if s.fifo.wait() => self.at = At::AwaitWoken,
-            At::AwaitPoster => self.at = At::Due,
             At::AwaitWoken if !s.woken => return false,
             At::AwaitWoken => self.at = At::Due,
             At::Claim if s.claim() => self.at = At::Due,
@@ -781,6 +795,7 @@ impl Actor {
     }
 
     fn retired(&mut self, after: After) {
+        self.spent = 0;
         self.at = match after {
             After::Owner => match self.why.take() {
                 Some(why) => At::GiveSlot(why),
@@ -789,7 +804,7 @@ impl Actor {
             },
             After::Receiver => At::Kick(Wake::Unblock),
             After::Mover => At::Take,
-            After::Flush => At::AwaitPoster,
+            After::Flush => At::Due,
         };
     }
 }
@@ -907,6 +922,7 @@ const PLAN: Plan = Plan {
     ord: 1,
     limit: MAX as u8,
     turn: 3,
+    posts: u8::MAX,
 };
 
 fn poster(direct: bool, times: u8) -> Actor {
@@ -1055,4 +1071,40 @@ fn drained_and_resumed() {
             explore(reading, true, &[poster(true, 4), resumer]);
         }
     }
+}
+
+/// A context that has posted its share leaves the rest to the datamover, which may do so as well.
+/// Whoever comes first goes on, the end of the queue pair included.
+#[test]
+fn handed_on() {
+    let few = Plan { posts: 1, ..PLAN };
+    let reads = [true, false, true, false];
+    let behind = Plan { reads, ..few };
+    explore(behind, true, &[poster(true, 3)]);
+    explore(behind, true, &[poster(true, 2), poster(false, 1)]);
+    explore(behind, true, &[poster(true, 3), killer()]);
+    explore(
+        behind,
+        true,
+        &[poster(true, 3), Actor::new(Role::Renewer, 3)],
+    );
+    let crowded = Plan { limit: 2, ..behind };
+    explore(crowded, true, &[poster(true, 3)]);
+    explore(crowded, true, &[poster(true, 3), killer()]);
+    let shared = [true, true, false, false];
+    let held = Plan { shared, ..few };
+    explore(held, true, &[poster(true, 3)]);
+    explore(held, true, &[poster(true, 3), killer()]);
+    let bad = Plan {
+        bad: Some(2),
+        ..few
+    };
+    explore(bad, true, &[poster(true, 2), poster(true, 1), killer()]);
+    let drained = Plan {
+        bad: Some(1),
+        drains: Some(Where::Pipeline),
+        ..behind
+    };
+    let resumer = Actor::new(Role::Resumer, 1);
+    explore(drained, true, &[poster(true, 3), resumer]);
 }

@@ -199,7 +199,7 @@ impl QpObj {
     /// A datamover's turn.
     pub(crate) fn run_mover(&self) {
         self.receive_on();
-        self.retire_released();
+        self.retire_on();
         if self.stream.starved.xchg(false, Relaxed) {
             context::msleep(1);
         }

@@ -85,9 +85,6 @@ pub trait Queue {
 
     /// Takes the oldest item.
     fn pop(&mut self) -> Option<Item<Self::Request>>;
-
-    /// Calls `f` for every item.
-    fn for_each(&mut self, f: impl FnMut(&mut Item<Self::Request>));
 }
 
 /// What the posting context does next.
@@ -98,9 +95,12 @@ pub enum Next<R> {
     /// The head waits only for its memory. Arrange for a call upon its release, then ask again with
     /// `watched`.
     Watch,
+    /// The context has posted its share and no longer posts. More is due: arrange for another
+    /// context to call [`Fifo::begin`], soon.
+    Hand,
     /// Nothing more is done; the context no longer posts. Whoever waits for that is to be woken.
     Leave {
-        /// A context waits in [`Fifo::wait`].
+        /// A context waits since [`Fifo::begin_or_wait`].
         wake: bool,
         /// All that was ever in the FIFO has completed successfully.
         quiet: bool,
@@ -117,6 +117,8 @@ pub struct Fifo<Q> {
     broken: bool,
     /// One has failed that leaves the stream up; those behind it are not executed.
     drained: bool,
+    /// What is not done fails with a flush.
+    flushed: bool,
     /// A context is posting.
     posting: bool,
     /// A context waits for the one that is posting.
@@ -131,6 +133,7 @@ impl<Q: Queue> Fifo<Q> {
             progress: Progress::new(rule),
             broken: false,
             drained: false,
+            flushed: false,
             posting: false,
             awaited: false,
         }
@@ -140,6 +143,7 @@ impl<Q: Queue> Fifo<Q> {
     pub fn restart(&mut self, rule: Rule) {
         self.progress = Progress::new(rule);
         self.drained = false;
+        self.flushed = false;
         self.broken = false;
     }
 
@@ -172,27 +176,42 @@ impl<Q: Queue> Fifo<Q> {
     }
 
     /// Whether the caller is to post; if so it calls [`Self::next`] until that says
-    /// [`Next::Leave`].
+    /// [`Next::Leave`] or [`Next::Hand`].
     pub fn begin(&mut self) -> bool {
         let ours = !self.posting;
         self.posting = true;
         ours
     }
 
-    /// What the posting context does next. `watched`: it has just done what [`Next::Watch`] says.
-    pub fn next(&mut self, watched: bool) -> Next<Q::Request> {
+    /// The same after [`Self::flush`], for the last time: if another context is posting, the caller
+    /// waits until that one wakes it. Either of them leaves the FIFO empty. One caller at a time.
+    pub fn begin_or_wait(&mut self) -> bool {
+        let ours = self.begin();
+        self.awaited = !ours;
+        ours
+    }
+
+    /// The next action of the posting context.
+    ///
+    /// `watched`: it has just performed [`Next::Watch`]. `spent`: it has posted its share, and goes
+    /// on only for a context that waits.
+    pub fn next(&mut self, watched: bool, spent: bool) -> Next<Q::Request> {
         let progress = self.progress;
         let head = self.queue.front();
-        if !watched && head.is_some_and(|head| head.is_only_held(&progress)) {
+        if !watched && !self.flushed && head.is_some_and(|head| head.is_only_held(&progress)) {
             return Next::Watch;
         }
-        let done = head.is_some_and(|head| head.is_done(&progress));
-        let item = if done { self.queue.pop() } else { None };
+        let due = head.is_some_and(|head| self.flushed || head.is_done(&progress));
+        if due && spent && !self.awaited {
+            self.posting = false;
+            return Next::Hand;
+        }
+        let item = if due { self.queue.pop() } else { None };
         match item {
             Some(item) => {
                 let status = match item.failed {
                     Some(status) => status,
-                    None if self.broken => WcStatus::WrFlushErr,
+                    None if self.broken || !item.is_done(&progress) => WcStatus::WrFlushErr,
                     None => WcStatus::Success,
                 };
                 self.broken |= status != WcStatus::Success;
@@ -209,20 +228,8 @@ impl<Q: Queue> Fifo<Q> {
         }
     }
 
-    /// Whatever is not done fails with a flush. The stream must have been stopped.
+    /// Fails all items that are not done with a flush error. The stream must have been stopped.
     pub fn flush(&mut self) {
-        let progress = self.progress;
-        self.queue.for_each(|item| {
-            if !item.is_done(&progress) {
-                item.failed = Some(WcStatus::WrFlushErr);
-            }
-        });
-    }
-
-    /// Whether the caller has to wait for the posting context, which will be told to wake it. One
-    /// caller at a time.
-    pub fn wait(&mut self) -> bool {
-        self.awaited = self.posting;
-        self.posting
+        self.flushed = true;
     }
 }
