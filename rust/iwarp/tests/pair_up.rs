@@ -101,21 +101,26 @@ fn only_the_peer_fits() {
     };
     assert_eq!(A.fits(&wide), Fit::Yes);
 
+    for other in [Hello { qpn: 1, ..B }, Hello { peer_qpn: 1, ..B }] {
+        let and_psn = Hello { rq_psn: 6, ..other };
+        for other in [other, quiet(other), and_psn] {
+            assert_eq!(A.fits(&other), Fit::Other, "{other:?}");
+            assert_eq!(other.fits(&A), Fit::Other, "{other:?}");
+        }
+    }
     for wrong in [
-        Hello { qpn: 1, ..B },
-        Hello { peer_qpn: 1, ..B },
         Hello { rq_psn: 6, ..B },
         Hello {
             sq_psn: Some(6),
             ..B
         },
     ] {
-        assert_eq!(A.fits(&wrong), Fit::No, "{wrong:?}");
-        assert_eq!(wrong.fits(&A), Fit::No, "{wrong:?}");
+        assert_eq!(A.fits(&wrong), Fit::Guess, "{wrong:?}");
+        assert_eq!(wrong.fits(&A), Fit::Guess, "{wrong:?}");
     }
     // What an end does not know it does not take on trust.
     let guess = Hello { rq_psn: 6, ..B };
-    assert_eq!(A.fits(&quiet(guess)), Fit::No);
+    assert_eq!(A.fits(&quiet(guess)), Fit::Guess);
     assert_eq!(quiet(A).fits(&quiet(guess)), Fit::Unknown);
 }
 

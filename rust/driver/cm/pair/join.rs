@@ -180,19 +180,20 @@ impl Endpoint {
             || pair.local.to_gid() != to
             || suspicious.is_some_and(|until| left(until) != 0)
         {
-            Fit::No
+            Fit::Other
         } else {
-            let fit = ours.fits(&theirs);
-            if fit == Fit::No {
-                let until = context::jiffies().wrapping_add(msecs_to_jiffies(SUSPICION_MS));
-                pair.wait.lock().suspicious = Some(until);
-            }
-            fit
+            ours.fits(&theirs)
         };
         match fit {
             Fit::Yes => {}
             Fit::Unknown => return None,
-            Fit::No => {
+            Fit::Other => {
+                stranger();
+                return None;
+            }
+            Fit::Guess => {
+                let until = context::jiffies().wrapping_add(msecs_to_jiffies(SUSPICION_MS));
+                pair.wait.lock().suspicious = Some(until);
                 stranger();
                 return None;
             }

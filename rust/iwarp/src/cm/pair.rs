@@ -124,12 +124,12 @@ impl Hello {
     pub fn fits(&self, peer: &Self) -> Fit {
         let same = |ours: u32, theirs: u32| (ours ^ theirs) & PSN == 0;
         if self.qpn != peer.peer_qpn || self.peer_qpn != peer.qpn {
-            return Fit::No;
+            return Fit::Other;
         }
         let theirs = peer.sq_psn.map(|psn| same(self.rq_psn, psn));
         let ours = self.sq_psn.map(|psn| same(psn, peer.rq_psn));
         match (theirs, ours) {
-            (Some(false), _) | (_, Some(false)) => Fit::No,
+            (Some(false), _) | (_, Some(false)) => Fit::Guess,
             (None, None) => Fit::Unknown,
             _ => Fit::Yes,
         }
@@ -143,8 +143,10 @@ pub enum Fit {
     Yes,
     /// It may be the peer, but neither end is ready to send yet.
     Unknown,
-    /// This is not the peer.
-    No,
+    /// This is another QP, or one that wants another QP. It may be anybody's on the peer's host.
+    Other,
+    /// The numbers are right, and a PSN is wrong. The sender may try others.
+    Guess,
 }
 
 /// The last life of a device, and the boot before that.
