@@ -717,9 +717,6 @@ int kapi_sk_send_bytes(struct sock *sk, void *data, size_t len, bool more)
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
 	siw_swap_frag(sk);
 	rv = tcp_sendmsg_locked(sk, &msg, len);
-	/* A receiver on this host drops what is in pages of the reserves. */
-	if (sk->sk_frag.page && page_is_pfmemalloc(sk->sk_frag.page))
-		siw_drop_frag(&sk->sk_frag);
 	siw_swap_frag(sk);
 	/* Another process has left some, or the send began on another CPU. */
 	siw_drop_frag(&sk->sk_frag);
