@@ -88,10 +88,10 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         cm::Endpoint::new(Side::Active, false),
         Handshake::Initiator(machine, request),
     );
-    let ep = Endpoint::new(dev.clone(), sock, 0, inner)?;
+    let ep = Endpoint::new(dev.clone(), sock, inner)?;
     let mut inner = ep.inner.lock();
     let result = ep
-        .open()
+        .open(remote.to_gid())
         .and_then(|()| ep.bind_new_qp(qp))
         .and_then(|()| ep.socket().connect(&remote).map(|_| ()));
     ep.trace(Step::Connect, &result);

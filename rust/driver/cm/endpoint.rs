@@ -20,7 +20,8 @@ use super::{
     session::{
         Inbox,
         Resumption, //
-    }, //
+    },
+    Host, //
 };
 use crate::kapi::{
     context,
@@ -143,8 +144,6 @@ pub(super) enum Stage {
 #[pin_data]
 pub(crate) struct Endpoint {
     pub(super) id: usize,
-    /// Number of the listener that accepted it; 0 on the active side.
-    pub(super) origin: usize,
     pub(super) dev: DeviceRef,
     #[pin]
     sock: SpinLockIrq<Arc<Socket>>,
@@ -198,18 +197,12 @@ impl WorkItem<1> for Endpoint {
 
 impl Endpoint {
     /// Makes an endpoint. It is in no table and has no callbacks yet: see [`Self::open`].
-    pub(super) fn new(
-        dev: DeviceRef,
-        sock: Socket,
-        origin: usize,
-        inner: Inner,
-    ) -> Result<Arc<Self>> {
+    pub(super) fn new(dev: DeviceRef, sock: Socket, inner: Inner) -> Result<Arc<Self>> {
         let sock = Arc::new(sock, GFP_KERNEL)?;
         let id = dev.endpoints.next_id();
         Arc::pin_init(
             pin_init!(Self {
                 id,
-                origin,
                 dev,
                 sock <- ranked_spinlock!(Rank::EpSocket, sock),
                 armed: Atomic::new(false),
@@ -229,12 +222,13 @@ impl Endpoint {
         )
     }
 
-    /// Enters the endpoint in the device's table and takes over the socket's callbacks.
+    /// Enters the endpoint, whose peer is at `host`, in the device's table and takes over the
+    /// socket's callbacks.
     ///
     /// The caller holds `inner`: a context that finds the endpoint in the table, to end it, has to
     /// wait until it is set up.
-    pub(super) fn open(self: &Arc<Self>) -> Result {
-        self.dev.endpoints.insert(self)?;
+    pub(super) fn open(self: &Arc<Self>, host: Host) -> Result {
+        self.dev.endpoints.insert(self, host)?;
         self.socket().attach(Hook::new(self, true)?)
     }
 

@@ -73,7 +73,6 @@ pub(super) const FIRST_FREE_PORT: u16 = 1024;
 /// A listening socket.
 #[pin_data]
 pub(crate) struct Listener {
-    id: usize,
     dev: DeviceRef,
     /// The identifier whose owner gets the connections. Without one they are for waiting QPs, see
     /// `super::pair`.
@@ -157,13 +156,11 @@ fn listen(
 ) -> Result<Arc<Listener>> {
     let public = cm_id.is_none() && expected.is_empty();
     let ns = dev.netdev.net().ok_or(ENODEV)?;
-    let number = dev.endpoints.next_id();
     let listener = Arc::pin_init(
         pin_init!(Listener {
             cm_id,
             expected <- ranked_mutex!(Rank::Expected, expected),
             public: Atomic::new(public),
-            id: number,
             dev: dev.clone(),
             sock: SetOnce::new(),
             open: Atomic::new(true),
@@ -188,7 +185,7 @@ pub(super) fn destroy_listen(listener: Arc<Listener>) -> Result {
         sock.close();
     }
     wq::cancel_delayed_sync::<_, 0>(&listener);
-    listener.dev.endpoints.wake_children(listener.id);
+    listener.wake_embryos();
     Ok(())
 }
 
@@ -245,6 +242,23 @@ impl Listener {
         self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), 0);
     }
 
+    /// Wakes the connections that it has not passed on, because it is gone. Sleeps.
+    fn wake_embryos(&self) {
+        let mut from = 0;
+        while let Some(id) = self.embryo_from(from) {
+            if let Some(ep) = self.dev.endpoints.get(id) {
+                ep.wake();
+            }
+            from = id.saturating_add(1);
+        }
+    }
+
+    fn embryo_from(&self, id: usize) -> Option<usize> {
+        let embryos = self.embryos.lock();
+        let cursor = embryos.tree.cursor_lower_bound(&id)?;
+        Some(*cursor.current().0)
+    }
+
     fn accept_all(self: &Arc<Self>) {
         let Some(sock) = self.sock.as_ref() else {
             return;
@@ -287,7 +301,8 @@ impl Listener {
         let Ok(peer) = child.peer_addr() else {
             return Ok(());
         };
-        let host = host(&unmapped(peer));
+        let peer = unmapped(peer);
+        let host = host(&peer);
         let machine = KBox::new(
             mpa_io::responder(&self.dev, self.cm_id.is_none()),
             GFP_KERNEL,
@@ -297,10 +312,10 @@ impl Listener {
             Handshake::Responder(machine),
         );
         inner.listener = Some(self.clone());
-        let ep = Endpoint::new(self.dev.clone(), child, self.id, inner)?;
+        let ep = Endpoint::new(self.dev.clone(), child, inner)?;
         let node = RBTreeNode::new(ep.id, host, GFP_KERNEL)?;
         let mut inner = ep.inner.lock();
-        let opened = ep.open();
+        let opened = ep.open(peer.to_gid());
         ep.report(&mut inner, Input::Begun(opened));
         opened?;
         let oldest = self.embryos.lock().enter(node, host);

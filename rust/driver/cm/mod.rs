@@ -54,8 +54,10 @@ use crate::{
 use kernel::{
     prelude::*,
     rbtree::{
+        Entry,
         RBTree,
-        RBTreeNode, //
+        RBTreeNode,
+        RBTreeNodeReservation, //
     },
     sync::{
         atomic::{
@@ -138,18 +140,72 @@ pub(crate) struct Endpoints {
     map: Mutex<Map>,
 }
 
+/// The address of a peer, as a GID.
+type Host = [u8; 16];
+
 struct Map {
     refuse: bool,
+    tree: RBTree<usize, (Arc<Endpoint>, Host)>,
+    /// The same endpoints by host. So a host finds its own, however many others have.
+    hosts: RBTree<Host, Connections>,
+}
+
+/// The connections of a host.
+struct Connections {
+    ids: RBTree<usize, ()>,
     searched: probe::Searched,
-    tree: RBTree<usize, Arc<Endpoint>>,
+}
+
+impl Connections {
+    fn new() -> Self {
+        Self {
+            ids: RBTree::new(),
+            searched: None,
+        }
+    }
+}
+
+/// The memory for an endpoint among those of its host.
+struct Place {
+    host: RBTreeNodeReservation<Host, Connections>,
+    id: RBTreeNodeReservation<usize, ()>,
+}
+
+impl Place {
+    /// Sleeps.
+    fn new() -> Result<Self> {
+        Ok(Self {
+            host: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            id: RBTreeNodeReservation::new(GFP_KERNEL)?,
+        })
+    }
 }
 
 impl Map {
     fn new() -> Self {
         Self {
             refuse: false,
-            searched: None,
             tree: RBTree::new(),
+            hosts: RBTree::new(),
+        }
+    }
+
+    fn enter(&mut self, host: Host, id: usize, place: Place) {
+        let connections = match self.hosts.entry(host) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Connections::new(), place.host),
+        };
+        connections.ids.insert(place.id.into_node(id, ()));
+    }
+
+    fn leave(&mut self, host: &Host, id: usize) {
+        let Some(mut entry) = self.hosts.find_mut(host) else {
+            return;
+        };
+        let connections = entry.get_mut();
+        connections.ids.remove(&id);
+        if connections.ids.is_empty() {
+            entry.remove();
         }
     }
 }
@@ -163,42 +219,54 @@ impl Endpoints {
         })
     }
 
-    /// A number that no endpoint or listener of this device has had.
+    /// A number that no endpoint of this device has had.
     fn next_id(&self) -> usize {
         self.next.fetch_add(1, Relaxed)
     }
 
-    fn insert(&self, ep: &Arc<Endpoint>) -> Result {
-        let node = RBTreeNode::new(ep.id, ep.clone(), GFP_KERNEL)?;
+    /// Adds an endpoint whose peer is at `host`. Sleeps.
+    fn insert(&self, ep: &Arc<Endpoint>, host: Host) -> Result {
+        let node = RBTreeNode::new(ep.id, (ep.clone(), host), GFP_KERNEL)?;
+        let place = Place::new()?;
         let mut map = self.map.lock();
         if map.refuse {
             return Err(ENODEV);
         }
+        map.enter(host, ep.id, place);
         let replaced = map.tree.insert(node);
         drop(map);
         drop(replaced);
         Ok(())
     }
 
+    /// Notes that the peer of endpoint `id` is at `host` from now on. Sleeps.
+    fn moved(&self, id: usize, host: Host, place: Place) {
+        let mut map = self.map.lock();
+        let Some((_, at)) = map.tree.get_mut(&id) else {
+            return;
+        };
+        let before = core::mem::replace(at, host);
+        map.leave(&before, id);
+        map.enter(host, id, place);
+    }
+
     fn remove(&self, id: usize) {
-        let node = self.map.lock().tree.remove_node(&id);
-        drop(node);
+        let mut map = self.map.lock();
+        let removed = map.tree.remove(&id);
+        if let Some((_, host)) = &removed {
+            map.leave(host, id);
+        }
+        drop(map);
+        drop(removed);
     }
 
     fn get(&self, id: usize) -> Option<Arc<Endpoint>> {
-        self.map.lock().tree.get(&id).cloned()
+        let map = self.map.lock();
+        map.tree.get(&id).map(|(ep, _)| ep.clone())
     }
 
     fn first(&self) -> Option<Arc<Endpoint>> {
-        self.map.lock().tree.values().next().cloned()
-    }
-
-    /// Wakes the connections that `listener` has not passed on, because it is gone.
-    fn wake_children(&self, listener: usize) {
-        let map = self.map.lock();
-        for ep in map.tree.values().filter(|ep| ep.origin == listener) {
-            ep.wake();
-        }
+        self.at_or_behind(0)
     }
 
     /// Admits new connections again, after [`Self::abort_all`].
@@ -208,22 +276,26 @@ impl Endpoints {
 
     /// Starts to abort all connections, and admits no new ones. Does not wait.
     pub(crate) fn abort_all(&self) {
-        let mut map = self.map.lock();
-        map.refuse = true;
-        for ep in map.tree.values() {
-            ep.request_teardown(Teardown::Abort(ENODEV));
-        }
+        self.map.lock().refuse = true;
+        self.for_each(|ep| ep.request_teardown(Teardown::Abort(ENODEV)));
     }
 
     /// Calls `f` for the queue pair of each connection. Other than the table of queue pairs, this
     /// has those that are being destroyed, until nothing of theirs can be sent. May sleep.
     pub(crate) fn for_each_qp(&self, f: impl Fn(&QpObj)) {
-        let mut from = 0;
-        // Without the lock for the call, for which others would have to wait.
-        while let Some(ep) = self.at_or_behind(from) {
+        self.for_each(|ep| {
             if let Some(qp) = ep.qp.as_ref() {
                 f(qp);
             }
+        });
+    }
+
+    /// Calls `f` for each endpoint, without the lock, for which others would have to wait. May
+    /// sleep.
+    fn for_each(&self, f: impl Fn(&Arc<Endpoint>)) {
+        let mut from = 0;
+        while let Some(ep) = self.at_or_behind(from) {
+            f(&ep);
             from = ep.id.saturating_add(1);
         }
     }
@@ -231,30 +303,31 @@ impl Endpoints {
     fn at_or_behind(&self, id: usize) -> Option<Arc<Endpoint>> {
         let map = self.map.lock();
         let cursor = map.tree.cursor_lower_bound(&id)?;
-        Some(cursor.current().1.clone())
+        let (ep, _) = cursor.current().1;
+        Some(ep.clone())
     }
 
     /// Aborts the connections whose local address the host no longer has. May sleep.
     pub(crate) fn abort_without_addr(&self, net: &NetNs) {
-        let map = self.map.lock();
-        for ep in map.tree.values() {
+        self.for_each(|ep| {
             let local = ep.socket().local_addr().map(listener::unmapped);
             if !local.is_ok_and(|local| !net.has_addr(&local)) {
-                continue;
+                return;
             }
             match ep.has_session() {
                 true => ep.leave_path(),
                 false => ep.request_teardown(Teardown::Abort(errno::eaddrnotavail())),
             }
-        }
+        });
     }
 
     /// Has the connections with a session look whether their path is lost. May sleep.
     pub(crate) fn look_at_paths(&self) {
-        let map = self.map.lock();
-        for ep in map.tree.values().filter(|ep| ep.has_session()) {
-            ep.wake();
-        }
+        self.for_each(|ep| {
+            if ep.has_session() {
+                ep.wake();
+            }
+        });
     }
 
     /// As [`Self::abort_all`], and waits until all are closed. May sleep.

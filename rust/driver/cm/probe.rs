@@ -10,7 +10,8 @@
 
 use super::{
     Endpoint,
-    Endpoints, //
+    Endpoints,
+    Host, //
 };
 use crate::kapi::{
     context,
@@ -38,11 +39,11 @@ const SILENCE: u16 = 5;
 /// How long such connections are probed, from the last request on.
 const PROBES_MS: Msecs = 3_000;
 
-/// A host that asks for many connections is not searched for again for so long.
+/// The connections of a host that asks for many are not looked at again for so long.
 const SEARCH_MS: Msecs = 1_000;
 
-/// The last host whose connections were probed, and until when that is enough.
-pub(super) type Searched = Option<([u8; 16], Jiffies)>;
+/// Until when the last look at the connections of a host is enough.
+pub(super) type Searched = Option<Jiffies>;
 
 /// When TCP probes the peer of an endpoint.
 pub(super) struct Probing {
@@ -70,7 +71,7 @@ impl Endpoint {
     /// The peer asks for a connection: probes the other connections of its host. May sleep.
     pub(super) fn probe_others(&self) {
         if let Ok(host) = self.socket().peer_addr() {
-            if self.dev.endpoints.probe(host.to_gid()) {
+            if self.dev.endpoints.probe(&host.to_gid(), self.id) {
                 self.dev.slow_probes_in(msecs_to_jiffies(PROBES_MS));
             }
         }
@@ -99,30 +100,46 @@ impl Endpoint {
 }
 
 impl Endpoints {
-    /// Probes the connections of `host`. Returns whether that has to be undone.
-    fn probe(&self, host: [u8; 16]) -> bool {
-        let mut map = self.map.lock();
-        let now = context::jiffies();
-        let recent = map.searched.is_some_and(|(last, until)| {
-            last == host && until.wrapping_sub(now) <= msecs_to_jiffies(SEARCH_MS)
-        });
-        if recent {
+    /// Probes the connections of `host` that are older than endpoint `id`. Returns whether that has
+    /// to be undone. May sleep.
+    fn probe(&self, host: &Host, id: usize) -> bool {
+        if !self.begin_search(host) {
             return false;
         }
-        let until = now.wrapping_add(msecs_to_jiffies(SEARCH_MS));
-        map.searched = Some((host, until));
-        let is_of = |ep: &Arc<Endpoint>| {
-            let peer = ep.socket().peer_addr();
-            peer.is_ok_and(|peer| peer.to_gid() == host)
+        let (mut any, mut from) = (false, 0);
+        // The lock is released for each, because others wait for it, and not only this host.
+        while let Some(ep) = self.of_host(host, from).filter(|ep| ep.id < id) {
+            any |= ep.hurry_probes();
+            from = ep.id.saturating_add(1);
+        }
+        any
+    }
+
+    /// Whether the connections of `host` have not been looked at for a while.
+    fn begin_search(&self, host: &Host) -> bool {
+        let mut map = self.map.lock();
+        let Some(connections) = map.hosts.get_mut(host) else {
+            return false;
         };
-        let theirs = map.tree.values().filter(|ep| is_of(ep));
-        theirs.fold(false, |any, ep| ep.hurry_probes() || any)
+        let (now, pause) = (context::jiffies(), msecs_to_jiffies(SEARCH_MS));
+        let recent = |until: Jiffies| until.wrapping_sub(now) <= pause;
+        if connections.searched.is_some_and(recent) {
+            return false;
+        }
+        connections.searched = Some(now.wrapping_add(pause));
+        true
+    }
+
+    /// The oldest connection of `host` from number `from` on.
+    fn of_host(&self, host: &Host, from: usize) -> Option<Arc<Endpoint>> {
+        let map = self.map.lock();
+        let cursor = map.hosts.get(host)?.ids.cursor_lower_bound(&from)?;
+        let (ep, _) = map.tree.get(cursor.current().0)?;
+        Some(ep.clone())
     }
 
     /// Probes no connection earlier than its settings say. May sleep.
     pub(crate) fn slow_probes(&self) {
-        for ep in self.map.lock().tree.values() {
-            ep.slow_probes();
-        }
+        self.for_each(|ep| ep.slow_probes());
     }
 }

@@ -66,9 +66,9 @@ impl Pair {
         let sock = self.call()?;
         let hs = Handshake::Initiator(machine, KVec::new());
         let fsm = cm::Endpoint::new(Side::Active, true);
-        let ep = Endpoint::new(dev.clone(), sock, 0, Inner::new(fsm, hs))?;
+        let ep = Endpoint::new(dev.clone(), sock, Inner::new(fsm, hs))?;
         let mut inner = ep.inner.lock();
-        let opened = ep.open();
+        let opened = ep.open(self.remote.to_gid());
         if opened.is_ok() {
             inner.pair = Some(self.clone());
         }

@@ -39,7 +39,8 @@ use super::{
     },
     hook::Hook,
     mpa_io,
-    pair::Lease, //
+    pair::Lease,
+    Place, //
 };
 use crate::kapi::{
     net::{
@@ -400,6 +401,8 @@ impl Endpoint {
     fn go_over(&self, socket: &Arc<Socket>, skip: u64, frame: &[u8]) -> Result<u64> {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         self.watch_peer(socket, true)?;
+        let host = socket.peer_addr()?.to_gid();
+        let place = Place::new()?;
         let old = self.socket();
         old.detach();
         let base = qp.go_over(socket, skip, |locked| match frame.is_empty() {
@@ -407,6 +410,7 @@ impl Endpoint {
             false => mpa_io::send(locked, frame),
         })?;
         drop(self.replace_socket(socket.clone()));
+        self.dev.endpoints.moved(self.id, host, place);
         Ok(base)
     }
 }
