@@ -225,12 +225,15 @@ impl Endpoints {
     }
 
     /// Adds an endpoint whose peer is at `host`. Sleeps.
+    ///
+    /// Fails with `ECONNABORTED` after [`Self::abort_all`]. NFS tries again after that, and hands
+    /// `ENODEV` to its users (`call_connect_status()` in net/sunrpc/clnt.c).
     fn insert(&self, ep: &Arc<Endpoint>, host: Host) -> Result {
         let node = RBTreeNode::new(ep.id, (ep.clone(), host), GFP_KERNEL)?;
         let place = Place::new()?;
         let mut map = self.map.lock();
         if map.refuse {
-            return Err(ENODEV);
+            return Err(errno::econnaborted());
         }
         map.enter(host, ep.id, place);
         let replaced = map.tree.insert(node);
