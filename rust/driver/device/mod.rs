@@ -60,9 +60,12 @@ use crate::{
     uapi::abi, //
 };
 use core::fmt::Write;
-use iwarp::cm::pair::{
-    Life,
-    Lives, //
+use iwarp::cm::{
+    pair::{
+        Life,
+        Lives, //
+    },
+    Deadline, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -173,7 +176,10 @@ impl WorkItem<2> for Device {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.doors.attend(&this);
+        if this.doors.attend(&this).is_err() {
+            let delay = msecs_to_jiffies(Deadline::Retry.ms());
+            this.shared.cm.mod_delayed::<_, 2>(this.clone(), delay);
+        }
     }
 }
 
@@ -247,7 +253,8 @@ impl Device {
         // No connection asks for probes any more, and there are no sessions.
         wq::cancel_delayed_sync::<_, 1>(self);
         wq::cancel_delayed_sync::<_, 2>(self);
-        self.doors.attend(self);
+        // There are no sessions, so this closes what is left.
+        let _ = self.doors.attend(self);
     }
 
     /// Allocates an unused QP number. The caller enters it in `qps`.

@@ -85,31 +85,37 @@ impl Doors {
     }
 
     /// While there are sessions, listens at all addresses that the host has got. Another device or
-    /// program may listen at one, and is left alone. Sleeps.
-    pub(crate) fn attend(&self, dev: &DeviceRef) {
+    /// program may listen at one, and is left alone. Fails if the caller has to try again in a
+    /// moment. Sleeps.
+    pub(crate) fn attend(&self, dev: &DeviceRef) -> Result {
         let mut list = self.list.lock();
         if self.sessions.read_once() == 0 {
             for open in list.iter() {
                 open.listener.set_public(false);
             }
             close_unused(&mut list);
-            return;
+            return Ok(());
         }
-        let addrs = dev.netdev.net().and_then(|net| net.addrs().ok());
-        for (addr, _) in addrs.as_deref().unwrap_or(&[]) {
+        let Some(net) = dev.netdev.net() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        for (addr, _) in net.addrs()?.iter() {
             let addr = addr.with_port(PORT);
             if let Some(open) = list.iter().find(|open| open.addr == addr) {
                 open.listener.set_public(true);
                 continue;
             }
-            if list.reserve(1, GFP_KERNEL).is_err() {
-                return;
-            }
-            if let Ok(listener) = listener::listen_for_pairs(dev, &addr, BACKLOG, None) {
+            list.reserve(1, GFP_KERNEL)?;
+            match listener::listen_for_pairs(dev, &addr, BACKLOG, None) {
                 // There is room.
-                let _ = list.push(Opened { addr, listener }, GFP_KERNEL);
+                Ok(listener) => list.push(Opened { addr, listener }, GFP_KERNEL)?,
+                // The peer may be told of the address, so it is not given up for lack of memory.
+                Err(ENOMEM) => result = Err(ENOMEM),
+                Err(_) => {}
             }
         }
+        result
     }
 }
 
