@@ -13,8 +13,9 @@
 //!   lock held; iw_cm does not hold it when it calls the driver.
 //! - The socket lock (`lock_sock`, or TCP's own around its callbacks) comes after [`Rank::Tenants`]
 //!   and before [`Rank::QpPair`].
-//! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock. It is taken
-//!   with none of the spinlocks held: they are taken in hard interrupts, and a gate may not be.
+//! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock.
+//!   [`Rank::Windows`] is the only spinlock that may be held outside of it: the others are taken in
+//!   hard interrupts, and a gate may not be. Nothing is locked inside of it.
 //! - The gate of memory on demand comes after that of its region, and after the mutex of the memory
 //!   (`kapi_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
 //! - The mutex of the programs that have memory on demand (`kapi::rdma::Programs`) is a leaf. It is
@@ -110,6 +111,8 @@ ranks! {
     Rq = c"siw_rq", HardIrq;
     /// A shared receive queue.
     Srq = c"siw_srq", HardIrq;
+    /// The windows of a protection domain. Gates are locked inside.
+    Windows = c"siw_windows", Softirq;
     /// The FIFO of send completions: work requests that are taken from the SQ and have not
     /// completed.
     Completions = c"siw_completions", Softirq;

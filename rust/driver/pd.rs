@@ -8,12 +8,11 @@ use super::{
         Count,
         Counted, //
     },
-    tpt::entry::Entry,
+    tpt::window::Windows,
     Siw, //
 };
 use crate::kapi::rdma::{
     pd,
-    RcuTable,
     Udata, //
 };
 use iwarp::mem::access::PdId;
@@ -27,9 +26,9 @@ use kernel::{
 pub(crate) struct Pd {
     /// The number that regions and queue pairs compare.
     pub(crate) id: PdId,
-    /// Its windows, at the indexes of their STags. A queue pair that ends looks for its own here.
+    /// Its windows, by what they are bound to.
     #[pin]
-    pub(crate) windows: RcuTable<Entry>,
+    pub(crate) windows: Windows,
     counted: Counted,
 }
 
@@ -51,7 +50,7 @@ impl pd::Operations<Siw> for Pd {
         let counted = Count::take(dev, |dev| &dev.counts.pd, limits::PD)?;
         new.init(pin_init!(Self {
             id,
-            windows <- RcuTable::new(),
+            windows <- Windows::new(),
             counted,
         }))
     }

@@ -94,7 +94,7 @@ impl What {
                 .invalidate(stag, &qp.accessor(), false)
                 .map_err(|error| error.during(AccessOp::LocalInvalidate)),
             Self::Bind(bind) => tpt
-                .bind(&bind)
+                .bind(&qp.pd().windows, &bind)
                 .map_err(|error| error.during(AccessOp::Bind)),
         }
     }

@@ -113,8 +113,6 @@ pub(crate) struct Qp {
     access: Atomic<u32>,
     /// `access` limits the peer: the connection is made without a connection manager.
     pub(crate) strict: Atomic<bool>,
-    /// It has bound windows.
-    pub(crate) binds: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
     cap: qp::Cap,

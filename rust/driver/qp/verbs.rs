@@ -121,7 +121,6 @@ impl qp::Operations<Siw> for Qp {
             phase: Atomic::new(Phase::Idle.word()),
             access: Atomic::new(0),
             strict: Atomic::new(false),
-            binds: Atomic::new(false),
             depths: Atomic::new(0),
             cap,
             sig_all,

@@ -6,7 +6,10 @@ use super::{
     fast_reg::Shadow,
     lent::Lent,
     touch::Touch,
-    window::Bound, //
+    window::{
+        Bound,
+        Place, //
+    }, //
 };
 use crate::kapi::{
     rdma::{
@@ -70,6 +73,8 @@ pub(super) struct State {
     pub(super) lent: Option<Arc<Lent>>,
     /// What a window is bound to.
     pub(super) bound: Option<Bound>,
+    /// The place of a window in the list of its protection domain. It changes with that locked.
+    pub(super) place: Option<Place>,
 }
 
 impl State {
@@ -104,6 +109,7 @@ impl State {
             backing: None,
             lent: None,
             bound: None,
+            place: None,
         }
     }
 
@@ -139,7 +145,7 @@ pub(crate) struct Entry {
     pub(super) windows: Atomic<u32>,
     /// Number of changes of the region by its owner, each of which ends what is bound to it.
     changes: Atomic<u32>,
-    /// The owner has given the entry up: it is not bound, and nothing is bound to it, any more.
+    /// The owner has given the entry up: nothing is bound to it any more.
     dead: Atomic<bool>,
     /// What the control pipelines have to do to it.
     #[pin]
@@ -366,7 +372,6 @@ impl Entry {
         if pending {
             self.settled.wait_for_completion();
         }
-        // Before the gate is locked, so that whoever locks one afterwards sees it.
         self.dead.write_once(true);
         let left = self.gate.update(|state, open| {
             let bound = state.close(open);
@@ -375,8 +380,8 @@ impl Entry {
         drop(left);
     }
 
-    /// Whether the owner has given the entry up. In a change of a gate that [`Self::retire`], or
-    /// what follows it, locks as well, the answer does not become wrong.
+    /// True if the owner has given the entry up. While the list of windows is locked, which the
+    /// owner locks after [`Self::retire`], the answer does not become wrong.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.read_once()
     }

@@ -174,12 +174,10 @@ fn call_in(mr: &rdma::Mr<Siw>, lent: Option<Arc<Lent>>) {
     }
 }
 
-/// Unbinds the windows of a region as it was before its owner has changed it or given it up.
+/// Unbinds the windows of a region as it was before its owner changed it or gave it up.
 fn unbind_from(mr: &rdma::Mr<Siw>, before: &Region) {
     if before.rights.contains(Rights::MW_BIND) {
-        mr.pd()
-            .windows
-            .for_each(|_, window| window.leave(|bound| bound.stag == before.stag));
+        mr.pd().windows.unbind_region(before.stag);
     }
 }
 

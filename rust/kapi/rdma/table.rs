@@ -54,6 +54,9 @@ unsafe impl<E: Send + Sync> Send for RcuArc<E> {}
 // SAFETY: A shared one gives `&E`, and can be cloned into one that drops the `E` elsewhere.
 unsafe impl<E: Send + Sync> Sync for RcuArc<E> {}
 
+// As for `Arc`: to move the reference does not move the object.
+impl<E> Unpin for RcuArc<E> {}
+
 impl<E> RcuArc<E> {
     /// A new object, initialised in place. May sleep.
     pub(crate) fn pin_init(data: impl PinInit<E, Error>) -> Result<Self> {

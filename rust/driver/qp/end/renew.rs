@@ -43,7 +43,6 @@ impl QpObj {
         self.end_stream();
         self.hold_flush();
         self.stream.renew(given_up, idle);
-        self.binds.write_once(false);
         self.strict.write_once(false);
         self.access.write_once(0);
         self.depths.write_once(0);

@@ -7,18 +7,15 @@ use super::{
     source::Next,
     TxCtx, //
 };
-use crate::{
-    driver::{
-        qp::{
-            control::{
-                Op,
-                What, //
-            },
-            send_wr::SendOp, //
+use crate::driver::{
+    qp::{
+        control::{
+            Op,
+            What, //
         },
-        QpObj, //
+        send_wr::SendOp, //
     },
-    kapi::sync::AccessOnce, //
+    QpObj, //
 };
 use iwarp::{
     error::Error as IwarpError,
@@ -112,10 +109,7 @@ impl TxCtx {
     fn control_op(&mut self, qp: &QpObj) -> What {
         match (self.wr.reg.take(), self.wr.op) {
             (Some(reg), _) => What::Register(reg),
-            (None, SendOp::BindMw) => {
-                qp.binds.write_once(true);
-                What::Bind(self.wr.bind(qp.accessor()))
-            }
+            (None, SendOp::BindMw) => What::Bind(self.wr.bind(qp.accessor())),
             (None, _) => What::Invalidate(self.wr.inval),
         }
     }
