@@ -6,7 +6,8 @@
 use super::{
     end::Cause,
     releases::Releases,
-    sgl::MAX_SGE, //
+    sgl::MAX_SGE,
+    state::Phase, //
 };
 use crate::{
     driver::{
@@ -159,8 +160,12 @@ impl Responses {
 }
 
 impl QpObj {
-    /// Whether a message of the stream still refers to the memory. Process context.
-    pub(in crate::driver) fn borrows(&self, lent: &Lent) -> bool {
+    /// True if a message of the stream still refers to the memory. Process context.
+    fn borrows(&self, lent: &Lent) -> bool {
+        // Before any lock of the data path: most queue pairs are of others.
+        if self.pd != lent.pd {
+            return false;
+        }
         let stream = &self.stream;
         stream.completions.any_by_ref(|by_ref| by_ref.holds(lent))
             || stream
@@ -169,6 +174,14 @@ impl QpObj {
                 .lock()
                 .iter()
                 .any(|by_ref| by_ref.holds(lent))
+    }
+
+    /// Begins the end of the program, which is exiting, if a message still refers to the memory and
+    /// that has not begun. Process context.
+    pub(in crate::driver) fn end_borrower(&self, lent: &Lent) {
+        if self.phase() < Phase::Terminating && self.borrows(lent) {
+            self.end_program();
+        }
     }
 
     /// Resets the connection if a message of it still refers to the memory: TCP sends nothing of it

@@ -13,6 +13,7 @@ use crate::{
     driver::Device,
     kapi::context, //
 };
+use iwarp::mem::access::PdId;
 use kernel::{
     alloc::flags::GFP_KERNEL_ACCOUNT,
     prelude::*,
@@ -38,12 +39,14 @@ const ROUND_MS: u32 = 50;
 pub(crate) struct Lent {
     /// Messages that refer to it.
     out: Atomic<u64>,
+    /// Protection domain of the region. Only its queue pairs borrow the memory.
+    pub(crate) pd: PdId,
 }
 
 impl Lent {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(super) fn new(pd: PdId) -> Result<Arc<Self>> {
         let out = Atomic::new(0);
-        Ok(Arc::new(Self { out }, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(Self { out, pd }, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Lends the memory to a message. The caller is inside of the gate, and the message gives it
@@ -75,11 +78,7 @@ impl Lent {
         }
         if context::exiting() {
             // Its connections end in any case, and each may take a second; so all take it together.
-            dev.qps.for_each(|_, qp| {
-                if qp.borrows(self) {
-                    qp.end_program();
-                }
-            });
+            dev.qps.for_each(|_, qp| qp.end_borrower(self));
         }
         if context::poll(PATIENCE_MS, 1, || self.is_back()) {
             return;

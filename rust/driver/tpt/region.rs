@@ -158,12 +158,12 @@ fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backi
     })
 }
 
-/// What records that memory of a region with these rights is lent.
-fn lent(rights: Rights) -> Result<Option<Arc<Lent>>> {
+/// The record of loans of a region with these rights in that protection domain.
+fn lent(rights: Rights, pd: PdId) -> Result<Option<Arc<Lent>>> {
     match rights.contains(Rights::ONE_TOUCH) {
         // A message of a peer may end it at any time.
         true => Ok(None),
-        false => Lent::new().map(Some),
+        false => Lent::new(pd).map(Some),
     }
 }
 
@@ -204,7 +204,7 @@ impl mr::Operations<Siw> for Mr {
             None => None,
         };
         let memory = memory(pd, req.start, req.len, req.access)?;
-        let lent = lent(rights)?;
+        let lent = lent(rights, pd.id)?;
         let len = req.len;
         let mr = add(pd, key, |stag, pd| {
             let state = State {
@@ -340,15 +340,14 @@ impl mr::Operations<Siw> for Mr {
             (None, None) => before.stag,
             _ => before.stag.with_key(before.stag.key().wrapping_add(1)),
         };
-        let lent = lent(rights)?;
+        let pd = change.pd.map_or(before.pd, |pd| pd.id);
+        let lent = lent(rights, pd)?;
         let (old, was_lent) = mr.entry().alter(|state| {
             state.stag = stag;
             state.rights = rights;
             state.base = base;
             state.len = len;
-            if let Some(pd) = change.pd {
-                state.pd = pd.id;
-            }
+            state.pd = pd;
             let was_lent = core::mem::replace(&mut state.lent, lent);
             (state.backing.replace(memory), was_lent)
         });
