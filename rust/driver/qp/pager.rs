@@ -19,7 +19,13 @@ use crate::{
         sync::SpinLockIrq, //
     }, //
 };
-use iwarp::error::AccessError;
+use iwarp::{
+    error::AccessError,
+    qp::faults::{
+        Answer,
+        Faults, //
+    }, //
+};
 use kernel::{
     alloc::flags::GFP_KERNEL_ACCOUNT,
     impl_has_work,
@@ -43,10 +49,7 @@ pub(in crate::driver::qp) struct Pager {
 }
 
 struct State {
-    /// What is to be brought next.
-    wanted: Option<Missing>,
-    /// What could not be brought, until its access has been told.
-    failed: Option<Missing>,
+    faults: Faults<Missing>,
     /// The queue pair that waits. Its end takes it out.
     qp: Option<QpRef>,
     /// Memory of the program in whose queue the item is, or runs. It then goes on by itself to the
@@ -61,8 +64,7 @@ impl_has_work! {
 impl Pager {
     pub(in crate::driver::qp) fn new() -> Result<Arc<Self>> {
         let state = State {
-            wanted: None,
-            failed: None,
+            faults: Faults::new(),
             qp: None,
             place: None,
         };
@@ -83,26 +85,22 @@ impl Pager {
         missing: Missing,
     ) -> Result<(), AccessError> {
         let memory = missing.memory();
-        let (failed, replaced, starts) = {
-            let mut state = self.state.lock();
-            let failed = state.failed.take();
-            match &failed {
-                Some(failed) if failed.is(&missing) => (true, Some(missing), false),
-                _ => {
-                    if state.qp.is_none() {
-                        state.qp = Some(QpRef::from(qp));
-                    }
-                    let starts = state.place.is_none();
-                    if starts {
-                        state.place = Some(memory.clone());
-                    }
-                    (false, state.wanted.replace(missing), starts)
-                }
+        let mut state = self.state.lock();
+        let answer = state.faults.ask(missing, Missing::is);
+        let mut starts = false;
+        if matches!(answer, Answer::Wait(_)) {
+            if state.qp.is_none() {
+                state.qp = Some(QpRef::from(qp));
             }
-        };
-        // Outside of the lock: the last user of the memory may give it back.
-        drop(replaced);
-        if failed {
+            starts = state.place.is_none();
+            if starts {
+                state.place = Some(memory.clone());
+            }
+        }
+        // What the answer returns is dropped without the lock: the last user of the memory may give
+        // it back.
+        drop(state);
+        if matches!(answer, Answer::Refused(_)) {
             qp.stats.inc(Counter::PageFaultErrors);
             return Err(AccessError::Bounds);
         }
@@ -110,6 +108,14 @@ impl Pager {
             self.enqueue(&memory);
         }
         Ok(())
+    }
+
+    /// The access for which `ask` was called last has gone through. Any context except hard
+    /// interrupts.
+    #[cold]
+    pub(in crate::driver::qp) fn passed(&self) {
+        let failed = self.state.lock().faults.passed();
+        drop(failed);
     }
 
     /// Queues the item, which is in no queue, at its place: with the program of `memory`.
@@ -123,7 +129,7 @@ impl Pager {
     /// Forgets the queue pair, which ends, and what it waits for. Nobody asks any more.
     pub(in crate::driver::qp) fn forget(&self) {
         let mut state = self.state.lock();
-        let left = (state.wanted.take(), state.failed.take(), state.qp.take());
+        let left = (state.faults.clear(), state.qp.take());
         drop(state);
         drop(left);
     }
@@ -143,15 +149,15 @@ impl WorkItem for Pager {
     fn run(this: Arc<Self>) {
         let wanted = {
             let mut state = this.state.lock();
-            let State { wanted, place, .. } = &mut *state;
-            wanted.take_if(|missing| {
+            let State { faults, place, .. } = &mut *state;
+            faults.take(|missing| {
                 let place = place.as_ref();
                 place.is_some_and(|place| share_queue(place, &missing.memory()))
             })
         };
         let brought = wanted.map(|missing| (missing.bring(), missing));
         let mut state = this.state.lock();
-        let next = state.wanted.as_ref().map(Missing::memory);
+        let next = state.faults.wanted().map(Missing::memory);
         let place = core::mem::replace(&mut state.place, next.clone());
         // If more is wanted, the next run wakes the queue pair.
         let qp = match next {
@@ -160,7 +166,7 @@ impl WorkItem for Pager {
         };
         let (pages, old) = match brought {
             // Told to the access when that is tried again.
-            Some((Err(_), missing)) if qp.is_some() => (0, state.failed.replace(missing)),
+            Some((Err(_), missing)) if qp.is_some() => (0, state.faults.fail(missing)),
             Some((pages, missing)) => (pages.unwrap_or(0), Some(missing)),
             None => (0, None),
         };

@@ -304,8 +304,10 @@ impl RxCtx {
         };
         let placed = placed.map_err(|error| error.during(AccessOp::Send));
         if placed.is_err_and(Error::is_pending) {
+            self.faulted = true;
             return placed;
         }
+        self.end_fault(qp);
         let sink = self.sink.take();
         let atomic = qp.stream.orq.lock().pop().ok_or(Error::State)?;
         drop(sink);

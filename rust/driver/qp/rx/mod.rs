@@ -102,6 +102,8 @@ pub(super) struct RxCtx {
     undelivered: Option<Event>,
     /// The run has come to memory that is not there yet.
     stalled: bool,
+    /// The access that comes next has waited for its pages.
+    faulted: bool,
     /// An FPDU may stay in the socket until all of it has come.
     patient: bool,
     /// An FPDU has been left there.
@@ -135,6 +137,7 @@ impl RxCtx {
             begins: false,
             undelivered: None,
             stalled: false,
+            faulted: false,
             patient: true,
             waits: false,
             held,

@@ -235,7 +235,19 @@ impl RxCtx {
     ) -> Result<()> {
         match self.try_place(skb, off, len) {
             Err(error) if error.is_pending() => Err(self.await_pages(qp, len, error)),
-            placed => placed,
+            placed => {
+                self.end_fault(qp);
+                placed
+            }
+        }
+    }
+
+    /// The access that may have waited for its pages has gone through.
+    #[inline]
+    pub(super) fn end_fault(&mut self, qp: &QpObj) {
+        if self.faulted {
+            self.faulted = false;
+            qp.stream.rx_pager.passed();
         }
     }
 
@@ -260,6 +272,7 @@ impl RxCtx {
             // The memory has been taken away since.
             None => Err(AccessError::NotValid),
         };
+        self.faulted = true;
         match asked {
             Ok(()) => pending,
             Err(denied) => denied.during(op),

@@ -183,7 +183,9 @@ impl TxCtx {
         match encoded {
             Encoded::NoRoom => Step::NoRoom,
             Encoded::Done(_) => {
-                self.stalled = false;
+                if core::mem::take(&mut self.stalled) {
+                    qp.stream.tx_pager.passed();
+                }
                 current.msg.commit(&fpdu);
                 if fpdu.is_last() {
                     self.finish_message(qp);

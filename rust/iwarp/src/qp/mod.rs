@@ -7,6 +7,7 @@ pub mod completions;
 pub mod credits;
 pub mod delivery;
 pub mod fairness;
+pub mod faults;
 pub mod flush;
 pub mod fsm;
 pub mod intake;
