@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * "hoard N": makes N queue pairs of the largest size, or fewer if memory runs out.
- * Prints their number, and waits for the end of its input.
+ * "hoard DEVICE N [windows]": makes N queue pairs of the largest size, or N memory windows, or
+ * fewer if memory runs out. Prints their number, and waits for the end of its input.
  */
+#include <stdbool.h>
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
@@ -17,12 +18,13 @@ int main(int argc, char **argv)
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
+	bool windows = argc > 3;
 	char byte;
 
 	while (device && *device && strcmp(ibv_get_device_name(*device), argv[1]))
 		device++;
 	if (!most || !device || !*device)
-		die("what? hoard DEVICE N");
+		die("what? hoard DEVICE N [windows]");
 	context = ibv_open_device(*device);
 	must(!context || ibv_query_device(context, &limits));
 	pd = ibv_alloc_pd(context);
@@ -35,7 +37,7 @@ int main(int argc, char **argv)
 			.cap = { .max_send_wr = limits.max_qp_wr, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 		};
 
-		if (!ibv_create_qp(pd, &init)) {
+		if (windows ? !ibv_alloc_mw(pd, IBV_MW_TYPE_2) : !ibv_create_qp(pd, &init)) {
 			printf("%d, then %s\n", n, strerror(errno));
 			break;
 		}

@@ -308,7 +308,8 @@ bool kapi_refcount_inc_not_zero(refcount_t *refs)
 
 void kapi_xa_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);
+	/* The indexes of STags are far apart, so an object may take several nodes. */
+	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ | XA_FLAGS_ACCOUNT);
 }
 
 int kapi_xa_insert(struct xarray *xa, unsigned long index, void *entry)

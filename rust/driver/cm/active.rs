@@ -66,13 +66,13 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         RtrSet::NONE
     };
     let config = mpa_io::config(dev, ird, ord, rtr);
-    let machine = KBox::new(Initiator::new(config), GFP_KERNEL)?;
+    let machine = KBox::new(Initiator::new(config), GFP_KERNEL_ACCOUNT)?;
     let mut frame = [0u8; MAX_FRAME];
     let len = machine
         .request(param.pdata, &mut frame)
         .map_err(|_| EINVAL)?;
     let mut request = KVec::new();
-    request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL)?;
+    request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL_ACCOUNT)?;
 
     let ns = dev.netdev.net().ok_or(ENODEV)?;
     let sock = Socket::new(dev.shared.net.clone(), &ns, remote.family())?;

@@ -198,7 +198,7 @@ impl WorkItem<1> for Endpoint {
 impl Endpoint {
     /// Makes an endpoint. It is in no table and has no callbacks yet: see [`Self::open`].
     pub(super) fn new(dev: DeviceRef, sock: Socket, inner: Inner) -> Result<Arc<Self>> {
-        let sock = Arc::new(sock, GFP_KERNEL)?;
+        let sock = Arc::new(sock, GFP_KERNEL_ACCOUNT)?;
         let id = dev.endpoints.next_id();
         Arc::pin_init(
             pin_init!(Self {
@@ -218,7 +218,7 @@ impl Endpoint {
                 timer <- new_delayed_work!("siw_ep_timer"),
                 closed <- Completion::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -39,7 +39,7 @@ impl Hook {
             ep: ep.clone(),
             is_carrier: Atomic::new(is_carrier),
         };
-        Ok(Arc::new(hook, GFP_KERNEL)?)
+        Ok(Arc::new(hook, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// From now on the socket is the connection's.

@@ -167,9 +167,9 @@ fn listen(
             embryos <- ranked_mutex!(Rank::Embryos, Embryos::new()),
             work <- new_delayed_work!("siw_listener"),
         }),
-        GFP_KERNEL,
+        GFP_KERNEL_ACCOUNT,
     )?;
-    let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL)?;
+    let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL_ACCOUNT)?;
     let sock = net::Listener::new(dev.shared.net.clone(), &ns, addr, opts, hook)?;
     listener.sock.populate(sock);
     // Connections may have come in before `sock` was set.

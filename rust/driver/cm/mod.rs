@@ -175,8 +175,8 @@ impl Place {
     /// Sleeps.
     fn new() -> Result<Self> {
         Ok(Self {
-            host: RBTreeNodeReservation::new(GFP_KERNEL)?,
-            id: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            host: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+            id: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
         })
     }
 }
@@ -229,7 +229,7 @@ impl Endpoints {
     /// Fails with `ECONNABORTED` after [`Self::abort_all`]. NFS tries again after that, and hands
     /// `ENODEV` to its users (`call_connect_status()` in net/sunrpc/clnt.c).
     fn insert(&self, ep: &Arc<Endpoint>, host: Host) -> Result {
-        let node = RBTreeNode::new(ep.id, (ep.clone(), host), GFP_KERNEL)?;
+        let node = RBTreeNode::new(ep.id, (ep.clone(), host), GFP_KERNEL_ACCOUNT)?;
         let place = Place::new()?;
         let mut map = self.map.lock();
         if map.refuse {

@@ -62,7 +62,7 @@ impl Listener {
             this.0.bind_to_device(ifindex)?;
         }
         this.0.bind(addr)?;
-        let owner = KBox::new(Owner::Listener(acceptor), GFP_KERNEL)?;
+        let owner = KBox::new(Owner::Listener(acceptor), GFP_KERNEL_ACCOUNT)?;
         let ours = callbacks::listener(this.0.stock());
         // SAFETY: The socket is valid as long as the handle is. Callbacks and owner fit.
         unsafe { callbacks::swap(this.0.sk(), &ours, Some(owner)) }?;

@@ -143,7 +143,7 @@ impl Handle {
                     net,
                     frozen: Atomic::new(false),
                 }),
-                GFP_KERNEL,
+                GFP_KERNEL_ACCOUNT,
             )
         });
         if handle.is_err() {
@@ -450,7 +450,7 @@ impl Socket {
     ///
     /// For bytes that have arrived already, call [`Self::run_data_ready`]. Not from a callback.
     pub(crate) fn attach(&self, owner: Arc<dyn SocketEvents>) -> Result {
-        let owner = KBox::new(Owner::Stream(owner), GFP_KERNEL)?;
+        let owner = KBox::new(Owner::Stream(owner), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: Valid by the type invariants. Callbacks and owner fit.
         unsafe { callbacks::swap(self.0.sk(), &callbacks::STREAM, Some(owner)) }
     }

@@ -215,7 +215,7 @@ impl Pair {
                 wait <- ranked_spinlock!(Rank::Pair, wait),
                 work <- new_delayed_work!("siw_pair_work"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
