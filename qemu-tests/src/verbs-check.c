@@ -924,6 +924,48 @@ static struct ibv_send_wr inv_of(uint64_t id, uint32_t rkey)
 	};
 }
 
+/* A bind is of the window that it names, whatever key it asks for. */
+static void test_window(void)
+{
+	struct shape lender = usual;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw *mw, *other;
+	uint32_t index, key;
+	struct pair p;
+
+	lender.access |= IBV_ACCESS_MW_BIND;
+	connect_pair(&p, &lender, &usual);
+	settle(&p);
+	must(!(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2)));
+	must(!(other = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2)));
+	index = mw->rkey >> 8;
+	for (int round = 0; round < 2; round++) {
+		struct ibv_mr target = { .addr = p.a.buf };
+
+		/* The key of another window, and the bits alone that are the program's. */
+		key = round ? 0x5a : ibv_inc_rkey(other->rkey);
+		wr = bind_of(round, mw, p.a.mr, 0, SIZE);
+		wr.bind_mw.rkey = key;
+		must(ibv_post_send(p.a.id->qp, &wr, &bad));
+		expect_wc(p.a.scq, round, IBV_WC_SUCCESS);
+		mw->rkey = index << 8 | (key & 0xff);
+		memset(p.a.buf, round + 1, 8);
+		target.rkey = mw->rkey;
+		must(post(&p.b, IBV_WR_RDMA_READ, round, 8, IBV_SEND_SIGNALED, &target));
+		expect_wc(p.b.scq, round, IBV_WC_SUCCESS);
+		expect(!memcmp(p.a.buf, p.b.buf, 8));
+		wr = inv_of(9, mw->rkey);
+		must(ibv_post_send(p.a.id->qp, &wr, &bad));
+		expect_wc(p.a.scq, 9, IBV_WC_SUCCESS);
+	}
+	wr = bind_of(5, mw, p.a.mr, 0, SIZE);
+	wr.bind_mw.mw = NULL;
+	expect(ibv_post_send(p.a.id->qp, &wr, &bad) == EINVAL && bad == &wr);
+	must(ibv_dealloc_mw(mw));
+	must(ibv_dealloc_mw(other));
+	disconnect_pair(&p);
+}
+
 /*
  * Windows that are bound, told to the peer at once, read by it, and invalidated. With a control
  * pipeline that takes long the peer comes before the window is there, and waits.
@@ -1113,7 +1155,8 @@ static const struct test tests[] = {
 
 /* The stock library fails these. */
 static const struct test tests_of_ours[] = {
-	{ "refused", test_refused }, { "early", test_early }, { "windows", test_windows },
+	{ "refused", test_refused }, { "early", test_early }, { "window", test_window },
+	{ "windows", test_windows },
 };
 
 /* These run only if they are named, with settings or counters that their cases see to. */

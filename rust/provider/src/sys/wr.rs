@@ -142,7 +142,7 @@ impl<'a> RecvWr<'a> {
 /// The bind of a window.
 #[derive(Clone, Copy)]
 pub(crate) struct Bind {
-    /// The key that the window gets.
+    /// The key that the window gets: its index, and eight bits of the program's choice.
     pub(crate) rkey: u32,
     /// The key of the region; 0 if the window is to be unbound.
     pub(crate) region: u32,
@@ -221,9 +221,12 @@ impl<'a> SendWr<'a> {
 
     /// What a bind asks for. `EINVAL` if it names no window, or no region but some of its memory.
     pub(crate) fn bind(&self) -> Result<Bind, Errno> {
+        const KEY: u32 = 0xff;
         // SAFETY: Any bytes are valid for these numbers and addresses. A program sets them for this
         // operation.
         let wr = unsafe { self.0.__bindgen_anon_2.bind_mw };
+        // SAFETY: By the contract of `ibv_post_send` the window is valid, or null.
+        let window = unsafe { wr.mw.as_ref() }.ok_or(Errno::EINVAL)?;
         let info = wr.bind_info;
         let region = if info.length == 0 {
             0
@@ -233,7 +236,7 @@ impl<'a> SendWr<'a> {
             mr.ok_or(Errno::EINVAL)?.lkey
         };
         Ok(Bind {
-            rkey: wr.rkey,
+            rkey: window.rkey & !KEY | wr.rkey & KEY,
             region,
             addr: info.addr,
             length: info.length,

@@ -310,7 +310,10 @@ fn windows_are_bound_in_a_batch() {
         lkey: 0x4444,
         ..Default::default()
     };
-    let mut mw = ibv_mw::default();
+    let mut mw = ibv_mw {
+        rkey: 0x5500_02ff,
+        ..Default::default()
+    };
     let mut info = ibv_mw_bind_info {
         mr: &mut mr,
         addr: 0x7777,
@@ -319,11 +322,12 @@ fn windows_are_bound_in_a_batch() {
     };
     call!(qp, wr_start);
     begin(qp, 1, ibv_send_flags_IBV_SEND_SIGNALED);
-    call!(qp, wr_bind_mw, &mut mw, 0x6666, &info);
+    call!(qp, wr_bind_mw, &mut mw, 0x7766, &info);
     info = ibv_mw_bind_info::default();
     call!(qp, wr_local_inv, 0x1111);
     assert_eq!(call!(qp, wr_complete), 0);
-    assert_eq!(element(&driver, 0), (0x0000_6666_0c01_0005, 0x88));
+    // The window has the index, and the program chooses the rest of the key.
+    assert_eq!(element(&driver, 0), (0x5500_0266_0c01_0005, 0x88));
     assert_eq!(driver[4].load(Relaxed), 0x0000_4444_0000_0006);
     assert_eq!(element(&driver, 1), (0x0000_1111_0a00_0005, 0));
     // A bind has no data, and one of some length needs a region.
@@ -334,10 +338,14 @@ fn windows_are_bound_in_a_batch() {
             call!(qp, wr_local_inv, 0x1111);
             call!(qp, wr_set_inline_data, null_mut(), 0);
         } else {
-            call!(qp, wr_bind_mw, &mut mw, 0x6666, &info);
+            call!(qp, wr_bind_mw, &mut mw, 0x6677, &info);
         }
         assert_eq!(call!(qp, wr_complete), EINVAL as c_int);
     }
+    info.length = 0;
+    call!(qp, wr_start);
+    call!(qp, wr_bind_mw, null_mut(), 0x6677, &info);
+    assert_eq!(call!(qp, wr_complete), EINVAL as c_int);
 }
 
 #[test]

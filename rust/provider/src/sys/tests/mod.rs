@@ -285,12 +285,15 @@ fn windows_need_a_driver_that_has_them() {
     };
     let mut two = send(bind, ibv_send_flags_IBV_SEND_SIGNALED, &mut []);
     two.__bindgen_anon_2.bind_mw.mw = &mut mw;
-    two.__bindgen_anon_2.bind_mw.rkey = 0x6666;
+    // The key of another window: this one has the index, and the program chooses the rest.
+    two.__bindgen_anon_2.bind_mw.rkey = 0x7700_03fe;
     two.__bindgen_anon_2.bind_mw.bind_info = bind_info;
     let fence = ibv_send_flags_IBV_SEND_FENCE;
     let mut list = [two, send(invalidate, fence, &mut [])];
     assert_eq!(program.post_send(qp, &mut list), Ok(()));
-    assert_eq!(element(&driver, 0), (0x0000_6666_0c01_0005, 0x8_0000_0000));
+    assert_eq!(element(&driver, 0), (0x5500_02fe_0c01_0005, 0x8_0000_0000));
+    // A window of type 2 is the program's to change: it knows the key already.
+    assert_eq!(mw.rkey, 0x5500_02ff);
     assert_eq!(driver[3].load(Relaxed), 0x7777);
     assert_eq!(driver[4].load(Relaxed), 0x0000_4444_0000_0006);
     assert_eq!(element(&driver, 1), (0x0000_1111_0a00_0011, 0));
@@ -328,6 +331,12 @@ fn windows_need_a_driver_that_has_them() {
 }
 
 #[test]
+    assert_eq!(mw.rkey, 0x5500_0200);
+    // So is a window.
+    two.__bindgen_anon_2.bind_mw.mw = null_mut();
+    two.__bindgen_anon_2.bind_mw.bind_info = bind_info;
+    let error = program.post_send(qp, &mut [two]);
+    assert_eq!(error, Err((EINVAL as c_int, 0)));
 fn what_cannot_be_sent_is_named() {
     let sge = ibv_sge::default();
     let mut bytes = [1u8; 81];

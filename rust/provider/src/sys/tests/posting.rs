@@ -51,7 +51,10 @@ impl Objects {
                 wr.sg_list = null_mut();
             }
             if opcode == ibv_wr_opcode_IBV_WR_BIND_MW {
-                wr.__bindgen_anon_2.bind_mw.mw = &mut mw;
+                wr.__bindgen_anon_2.bind_mw.mw = match input.below(8) {
+                    0 => null_mut(),
+                    _ => &raw mut mw,
+                };
                 wr.__bindgen_anon_2.bind_mw.rkey = input.u32();
                 wr.__bindgen_anon_2.bind_mw.bind_info = ibv_mw_bind_info {
                     mr: if input.flag() { &mut mr } else { null_mut() },
@@ -117,7 +120,11 @@ impl Objects {
                         length: input.u8().into(),
                         mw_access_flags: input.u32(),
                     };
-                    call!(qp, wr_bind_mw, &mut mw, rkey, &info);
+                    let mw = match input.below(8) {
+                        0 => null_mut(),
+                        _ => &raw mut mw,
+                    };
+                    call!(qp, wr_bind_mw, mw, rkey, &info);
                 }
                 8 => call!(qp, wr_atomic_cmp_swp, rkey, addr, input.u64(), input.u64()),
                 9 => call!(qp, wr_atomic_fetch_add, rkey, addr, input.u64()),
