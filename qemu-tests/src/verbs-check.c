@@ -855,7 +855,8 @@ static void test_refused(void)
 		wr[i] = (struct ibv_send_wr){ .wr_id = i, .next = i < 2 ? &wr[i + 1] : NULL, .opcode = IBV_WR_SEND,
 					      .send_flags = IBV_SEND_SIGNALED };
 	wr[1].opcode = IBV_WR_TSO;
-	expect(ibv_post_send(p.a.id->qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	errno = 0;
+	expect(ibv_post_send(p.a.id->qp, wr, &bad) == EINVAL && bad == &wr[1] && errno == EINVAL);
 	expect_wc(p.a.scq, 0, IBV_WC_SUCCESS);
 	expect_wc(p.b.rcq, 0, IBV_WC_SUCCESS);
 	wr[2].send_flags |= IBV_SEND_INLINE;
@@ -874,6 +875,8 @@ static void test_refused(void)
 	expect(!ibv_qp_to_qp_ex(p.a.id->qp));
 	/* A queue that cannot be destroyed stays usable. */
 	expect(ibv_destroy_cq(p.a.scq) == EBUSY);
+	errno = 0;
+	expect(ibv_dealloc_pd(p.a.pd) == EBUSY && errno == EBUSY);
 	must(post(&p.a, IBV_WR_SEND, 7, 0, IBV_SEND_SIGNALED, NULL));
 	expect_wc(p.a.scq, 7, IBV_WC_SUCCESS);
 	disconnect_pair(&p);

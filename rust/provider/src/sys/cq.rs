@@ -239,7 +239,7 @@ pub(super) unsafe extern "C" fn poll_cq<V: Provider>(
     wc: *mut ibv_wc,
 ) -> c_int {
     if room < 0 {
-        return Errno::EINVAL.number().saturating_neg();
+        return number(Err(Errno::EINVAL)).saturating_neg();
     }
     // SAFETY: From `create_cq`, and nobody destroys a queue that is in use.
     let cq = &unsafe { payload::<ibv_cq_ex, Payload<V>>(cq.cast()) }.cq;

@@ -44,7 +44,7 @@ impl Errno {
         Self(unsafe { errno.read() })
     }
 
-    /// The number.
+    /// The number alone, for a result that is no failure.
     pub(super) fn number(self) -> c_int {
         self.0
     }
@@ -58,9 +58,13 @@ impl Errno {
     }
 }
 
-/// A result as the verbs return it that give an error number.
+/// A result as verbs with an error number return it. The number is left in `errno` as well, as the
+/// commands of libibverbs leave theirs: many programs print it.
 pub(super) fn number(result: Result<(), Errno>) -> c_int {
-    result.err().map_or(0, Errno::number)
+    result.err().map_or(0, |error| {
+        error.set();
+        error.number()
+    })
 }
 
 /// A result as the verbs return it that make an object: null and `errno` for an error.

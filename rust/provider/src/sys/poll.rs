@@ -89,7 +89,7 @@ unsafe extern "C" fn start_poll<V: Provider>(
     let mut turn = V::start_poll(&payload.cq);
     let Some(wc) = V::next_poll(&payload.cq, &mut turn) else {
         V::end_poll(&payload.cq, turn);
-        return number(Err(Errno::ENOENT));
+        return Errno::ENOENT.number();
     };
     // SAFETY: It is this thread's turn.
     unsafe { show(cq, &wc) };
@@ -110,7 +110,7 @@ unsafe extern "C" fn next_poll<V: Provider>(cq: *mut ibv_cq_ex) -> c_int {
         return number(Err(Errno::EINVAL));
     };
     let Some(wc) = V::next_poll(queue, &mut polling.turn) else {
-        return number(Err(Errno::ENOENT));
+        return Errno::ENOENT.number();
     };
     // SAFETY: By the requirements of this function.
     unsafe { show(cq, &wc) };

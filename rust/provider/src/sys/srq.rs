@@ -135,7 +135,7 @@ pub(super) unsafe extern "C" fn modify_srq<V: Provider>(
     let (this, hold) = unsafe { payload::<ibv_srq, Payload<V>>(srq) };
     // C siw would ignore it.
     if hold.features() & feature::RESIZE_SRQ == 0 {
-        return Errno::EOPNOTSUPP.number();
+        return number(Err(Errno::EOPNOTSUPP));
     }
     let command = || {
         let mut resp = siw_uresp_modify_srq::default();

@@ -64,13 +64,17 @@ unsafe extern "C" {
     fn dup2(from: c_int, to: c_int) -> c_int;
 }
 
-/// The object that `make` makes, or what it leaves in `errno` if it makes none.
-fn made<T>(make: impl FnOnce() -> *mut T) -> Result<*mut T, Errno> {
+/// Clears `errno`: what an earlier call has left there must not pass for the reason of a failure.
+fn clear_errno() {
     // SAFETY: No requirements.
     let errno = unsafe { __errno_location() };
-    // What an earlier call has left there must not pass for the reason.
     // SAFETY: It points to this thread's variable, which nobody else uses.
     unsafe { errno.write(0) };
+}
+
+/// The object that `make` makes, or what it leaves in `errno` if it makes none.
+fn made<T>(make: impl FnOnce() -> *mut T) -> Result<*mut T, Errno> {
+    clear_errno();
     let object = make();
     if object.is_null() {
         let error = Errno::last();
@@ -321,6 +325,12 @@ fn windows_need_a_driver_that_has_them() {
     two.__bindgen_anon_2.bind_mw.bind_info.mr = null_mut();
     let error = program.post_send(qp, &mut [two]);
     assert_eq!(error, Err((EINVAL as c_int, 0)));
+    assert_eq!(mw.rkey, 0x5500_0200);
+    // So is a window.
+    two.__bindgen_anon_2.bind_mw.mw = null_mut();
+    two.__bindgen_anon_2.bind_mw.bind_info = bind_info;
+    let error = program.post_send(qp, &mut [two]);
+    assert_eq!(error, Err((EINVAL as c_int, 0)));
     for flag in [
         ibv_send_flags_IBV_SEND_INLINE,
         ibv_send_flags_IBV_SEND_SOLICITED,
@@ -331,12 +341,6 @@ fn windows_need_a_driver_that_has_them() {
 }
 
 #[test]
-    assert_eq!(mw.rkey, 0x5500_0200);
-    // So is a window.
-    two.__bindgen_anon_2.bind_mw.mw = null_mut();
-    two.__bindgen_anon_2.bind_mw.bind_info = bind_info;
-    let error = program.post_send(qp, &mut [two]);
-    assert_eq!(error, Err((EINVAL as c_int, 0)));
 fn what_cannot_be_sent_is_named() {
     let sge = ibv_sge::default();
     let mut bytes = [1u8; 81];
@@ -393,6 +397,64 @@ fn nothing_is_left_of_sends_that_the_driver_refuses() {
     for at in 0..3 {
         assert_eq!(element(&driver, at).0, 0);
     }
+}
+
+/// Calls a verb that returns an error number, and checks that `errno` has it as well.
+fn numbered(call: impl FnOnce() -> c_int) -> c_int {
+    clear_errno();
+    let number = call();
+    assert_eq!(Errno::last().number(), number.abs());
+    number
+}
+
+#[test]
+fn an_error_number_is_also_in_errno() {
+    let mut program = Program::open(GOOD).unwrap();
+    let (qp, srq, cq) = (program.qp(null_mut()), program.srq(), program.cq());
+    let (ops, pd, context) = (program.ops, program.pd, program.context);
+    let (busy, invalid) = (EBUSY as c_int, EINVAL as c_int);
+    // SAFETY: The protection domain is valid, and in use.
+    let number = numbered(|| unsafe { ops.dealloc_pd.unwrap()(pd) });
+    assert_eq!(number, busy);
+    let mut attr = ibv_td_init_attr::default();
+    // SAFETY: The context and the attributes are valid.
+    let td = made(|| unsafe { ops.alloc_td.unwrap()(context, &mut attr) }).unwrap();
+    let mut attr = ibv_parent_domain_init_attr {
+        pd,
+        td,
+        ..Default::default()
+    };
+    // SAFETY: The context and the attributes are valid.
+    let parent = unsafe { ops.alloc_parent_domain.unwrap()(context, &mut attr) };
+    // SAFETY: The domain is valid, and in use.
+    let number = numbered(|| unsafe { ops.dealloc_td.unwrap()(td) });
+    assert_eq!(number, busy);
+    // SAFETY: The queue is valid.
+    let number = numbered(|| unsafe { ops.poll_cq.unwrap()(cq, -1, null_mut()) });
+    assert_eq!(number, -invalid);
+    let mut attr = ibv_srq_attr::default();
+    let mask = ibv_srq_attr_mask_IBV_SRQ_MAX_WR as c_int;
+    // SAFETY: The queue and the attributes are valid.
+    let number = numbered(|| unsafe { ops.modify_srq.unwrap()(srq, &mut attr, mask) });
+    assert_eq!(number, EOPNOTSUPP as c_int);
+    let mut wr = send(u32::MAX, 0, &mut []);
+    let mut bad = null_mut();
+    // SAFETY: The queue pair and the work request are valid.
+    let number = numbered(|| unsafe { ops.post_send.unwrap()(qp, &mut wr, &mut bad) });
+    assert_eq!(number, invalid);
+    let mut wr = ibv_recv_wr {
+        num_sge: -1,
+        ..Default::default()
+    };
+    let mut bad = null_mut();
+    // SAFETY: The queue pair and the work request are valid.
+    let number = numbered(|| unsafe { ops.post_recv.unwrap()(qp, &mut wr, &mut bad) });
+    assert_eq!(number, invalid);
+    // SAFETY: The queue and the work request are valid.
+    let number = numbered(|| unsafe { ops.post_srq_recv.unwrap()(srq, &mut wr, &mut bad) });
+    assert_eq!(number, invalid);
+    // SAFETY: The domain is valid.
+    assert_eq!(unsafe { ops.dealloc_pd.unwrap()(parent) }, 0);
 }
 
 #[test]
