@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -969,6 +970,43 @@ static void test_window(void)
 	disconnect_pair(&p);
 }
 
+/* What became of the process PID: 0 for success. */
+static int outcome(pid_t pid)
+{
+	int status;
+
+	must(waitpid(pid, &status, 0) != pid);
+	return status;
+}
+
+/*
+ * A program may post after it has given up root, and a child of it after fork(). From then on the
+ * kernel refuses what they write to the device.
+ */
+static void test_credentials(void)
+{
+	struct pair p;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		connect_pair(&p, &usual, &usual);
+		settle(&p);
+		must(setuid(65534));
+		for (int i = 0; i < 3; i++)
+			settle(&p);
+		pid = fork();
+		if (!pid) {
+			settle(&p);
+			_exit(0);
+		}
+		/* The queues are where the child has left them, which only the child knows. */
+		_exit(outcome(pid) != 0);
+	}
+	must(outcome(pid));
+}
+
 /*
  * Windows that are bound, told to the peer at once, read by it, and invalidated. With a control
  * pipeline that takes long the peer comes before the window is there, and waits.
@@ -1159,7 +1197,7 @@ static const struct test tests[] = {
 /* The stock library fails these. */
 static const struct test tests_of_ours[] = {
 	{ "refused", test_refused }, { "early", test_early }, { "window", test_window },
-	{ "windows", test_windows },
+	{ "windows", test_windows }, { "credentials", test_credentials },
 };
 
 /* These run only if they are named, with settings or counters that their cases see to. */

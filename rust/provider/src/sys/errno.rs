@@ -15,6 +15,8 @@ pub(crate) struct Errno(c_int);
 impl Errno {
     /// It is in use.
     pub(crate) const EBUSY: Self = Self(bindings::EBUSY as c_int);
+    /// The caller may not do it.
+    pub(crate) const EACCES: Self = Self(bindings::EACCES as c_int);
     /// The caller asks for something that cannot be.
     pub(crate) const EINVAL: Self = Self(bindings::EINVAL as c_int);
     /// The queue is lost.

@@ -24,7 +24,11 @@ use core::{
         NonNull, //
     },
     slice,
-    sync::atomic::AtomicU64, //
+    sync::atomic::{
+        AtomicBool,
+        AtomicU64,
+        Ordering::Relaxed, //
+    }, //
 };
 
 /// A queue that the driver offers to map. The numbers are those of its response, unchecked.
@@ -114,9 +118,8 @@ pub(crate) struct Doorbell {
     /// The handle of the queue pair.
     handle: u32,
     qp: NonNull<ibv_qp>,
-    /// The device may be one that another process has opened. The kernel takes commands that are
-    /// written from that process alone.
-    imported: bool,
+    /// The kernel takes no commands that are written here, see [`Self::ring`].
+    by_ioctl: AtomicBool,
 }
 
 // SAFETY: Any thread may call libibverbs for a queue pair.
@@ -138,14 +141,22 @@ impl Doorbell {
             // SAFETY: It is valid by the requirements of this function.
             handle: unsafe { qp.as_ref() }.handle,
             qp,
-            imported,
+            by_ioctl: AtomicBool::new(imported),
         }
     }
 
     /// Rings it: the command `POST_SEND` of uverbs without a work request.
+    ///
+    /// The kernel takes written commands only with the credentials that opened the device
+    /// (`ib_safe_file_access`): not in another process, and not after `setuid()`, `setfsuid()` or a
+    /// dropped capability. It refuses them with `EACCES` and has done nothing by then. `ioctl()` is
+    /// for everyone who has the device.
     pub(crate) fn ring(&self) -> Result<(), Errno> {
-        if !self.imported {
-            return self.write();
+        if !self.by_ioctl.load(Relaxed) {
+            match self.write() {
+                Err(Errno::EACCES) => self.by_ioctl.store(true, Relaxed),
+                result => return result,
+            }
         }
         let mut bad = null_mut();
         // SAFETY: The queue pair is valid by the type invariants. There is no work request.

@@ -56,8 +56,14 @@ use core::{
     },
 };
 use std::{
-    fs::File,
-    os::fd::AsRawFd, //
+    fs::{
+        self,
+        File, //
+    },
+    os::fd::AsRawFd,
+    path::Path,
+    sync::mpsc,
+    thread, //
 };
 
 unsafe extern "C" {
@@ -397,6 +403,44 @@ fn nothing_is_left_of_sends_that_the_driver_refuses() {
     for at in 0..3 {
         assert_eq!(element(&driver, at).0, 0);
     }
+}
+
+#[test]
+fn the_doorbell_rings_for_other_credentials() {
+    let mut program = Program::open(GOOD).unwrap();
+    let qp = program.qp(null_mut());
+    let driver = program.queue(SQ_KEY);
+    // A thread sets attributes of its own only: the kernel answers `EACCES` to any other one.
+    let (open, opened) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        let of = fs::read_link("/proc/thread-self").unwrap();
+        let path = Path::new("/proc").join(of).join("attr/exec");
+        open.send(File::options().write(true).open(path).unwrap())
+            .unwrap();
+        // It lives until the test is over.
+        let _ = ended.recv();
+    });
+    let file = opened.recv().unwrap();
+    // SAFETY: Both descriptors are open. From now on the kernel refuses what is written.
+    unsafe { dup2(file.as_raw_fd(), program.file.as_raw_fd()) };
+    let mut list = [send(ibv_wr_opcode_IBV_WR_SEND, 0, &mut []); 2];
+    for posted in 1..=2 {
+        assert_eq!(program.post_send(qp, &mut list), Ok(()));
+        assert_eq!(kernel(|kernel| kernel.rings), posted);
+        // The driver takes them.
+        for at in 0..4 {
+            driver[at * 15 + 1].store(0, Relaxed);
+        }
+    }
+    // What the driver refuses by this way is taken back, too.
+    kernel(|kernel| kernel.result = ENOENT as c_int);
+    assert_eq!(program.post_send(qp, &mut list), Err((ENOENT as c_int, 0)));
+    for at in 0..4 {
+        assert_eq!(element(&driver, at).0, 0);
+    }
+    drop(end);
+    other.join().unwrap();
 }
 
 /// Calls a verb that returns an error number, and checks that `errno` has it as well.
