@@ -524,6 +524,37 @@ static void test_numbers(void)
 	disconnect_pair(&p);
 }
 
+/* A program learns what it got when it makes a queue. */
+static void test_sizes(void)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 20, .max_sge = 1 } };
+	struct ibv_qp_init_attr shown, attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 200, .max_recv_wr = 100, .max_send_sge = 3, .max_recv_sge = 2 },
+	};
+	struct ibv_qp_attr now;
+	struct ibv_srq *queue;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	must(!(cq = ibv_create_cq(p.a.id->verbs, 100, NULL, NULL, 0)));
+	expect(cq->cqe >= 100);
+	attr.send_cq = attr.recv_cq = cq;
+	must(!(qp = ibv_create_qp(p.a.pd, &attr)));
+	must(ibv_query_qp(qp, &now, IBV_QP_CAP, &shown));
+	expect(attr.cap.max_send_wr == 256 && attr.cap.max_recv_wr == 128 && attr.cap.max_inline_data >= 80);
+	expect(attr.cap.max_send_sge == 3 && attr.cap.max_recv_sge == 2);
+	expect(!memcmp(&attr.cap, &now.cap, sizeof(now.cap)) && !memcmp(&attr.cap, &shown.cap, sizeof(now.cap)));
+	must(ibv_destroy_qp(qp));
+	must(!(queue = ibv_create_srq(p.a.pd, &srq)));
+	expect(srq.attr.max_wr == 32 && srq.attr.max_wr == query_srq(queue).max_wr);
+	must(ibv_destroy_srq(queue));
+	must(ibv_destroy_cq(cq));
+	disconnect_pair(&p);
+}
+
 static void test_limits(void)
 {
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 1 } };
@@ -1191,7 +1222,7 @@ static const struct test tests[] = {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "command", test_command }, { "overrun", test_overrun },
 	{ "local", test_local }, { "remote", test_remote }, { "dereg", test_dereg }, { "numbers", test_numbers },
-	{ "limits", test_limits }, { "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
+	{ "sizes", test_sizes }, { "limits", test_limits }, { "crowd", test_crowd }, { "drain", test_drain }, { "fire", test_fire },
 };
 
 /* The stock library fails these. */

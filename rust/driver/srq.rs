@@ -61,7 +61,7 @@ impl srq::Operations<Siw> for Srq {
         new: srq::New<'a, Siw>,
         init: &srq::InitAttr,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result<srq::Live<'a, Siw>> {
+    ) -> Result<(srq::Live<'a, Siw>, srq::Attr)> {
         if !init.basic {
             return Err(errno::eopnotsupp());
         }
@@ -97,7 +97,8 @@ impl srq::Operations<Siw> for Srq {
                 srq_key,
             })?;
         }
-        Ok(srq)
+        let actual = Self::query(&srq)?;
+        Ok((srq, actual))
     }
 
     /// Arms the limit event, and resizes the queue of a program whose library can go over to

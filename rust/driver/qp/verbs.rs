@@ -68,7 +68,7 @@ impl qp::Operations<Siw> for Qp {
         new: qp::New<'a, Siw>,
         attr: &qp::InitAttr<'_, Siw>,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result<qp::Live<'a, Siw>> {
+    ) -> Result<(qp::Live<'a, Siw>, qp::Cap)> {
         if attr.create_flags() != 0 || !attr.is_rc() {
             return Err(errno::eopnotsupp());
         }
@@ -142,7 +142,8 @@ impl qp::Operations<Siw> for Qp {
         }
         // Last: from here on connection management finds it.
         qp.dev.qps.insert(qp.qp_num(), QpRef::from(&*qp))?;
-        Ok(qp)
+        let cap = qp.actual_cap();
+        Ok((qp, cap))
     }
 
     fn modify(qp: &QpObj, attr: &qp::Attr<'_>) -> Result {
@@ -169,12 +170,7 @@ impl qp::Operations<Siw> for Qp {
                 State::Drained | State::Terminate => qp::State::Sqe,
                 State::Error => qp::State::Err,
             },
-            cap: qp::Cap {
-                max_send_wr: qp.sq.size(),
-                max_recv_wr: qp.rq.size(),
-                max_inline_data: limits::INLINE,
-                ..qp.cap
-            },
+            cap: qp.actual_cap(),
             path_mtu: qp.dev.netdev.mtu(),
             access: qp.access.read_once() | access::LOCAL_WRITE,
             // Reads that this side may have outstanding, and the peer.
@@ -262,6 +258,18 @@ impl qp::Operations<Siw> for Qp {
             out.number(name, value.into())?;
         }
         Ok(())
+    }
+}
+
+impl Qp {
+    /// The sizes that consumers see.
+    fn actual_cap(&self) -> qp::Cap {
+        qp::Cap {
+            max_send_wr: self.sq.size(),
+            max_recv_wr: self.rq.size(),
+            max_inline_data: limits::INLINE,
+            ..self.cap
+        }
     }
 }
 

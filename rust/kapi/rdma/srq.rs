@@ -60,13 +60,13 @@ impl_base!(ib_srq => Srq);
 #[vtable]
 #[allow(unused_variables, reason = "what is missing uses nothing")]
 pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
-    /// A consumer wants a shared receive queue. `udata` is there if the consumer is a program. May
-    /// sleep.
+    /// A consumer wants a shared receive queue. `udata` is there if the consumer is a program.
+    /// Returns the actual sizes as well, for the consumer. May sleep.
     fn create<'a>(
         new: New<'a, D>,
         attr: &InitAttr,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result<Live<'a, D>> {
+    ) -> Result<(Live<'a, D>, Attr)> {
         missing()
     }
 
@@ -195,21 +195,29 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
     attr: *mut ib_srq_init_attr,
     udata: *mut ib_udata,
 ) -> Int {
+    let mut actual = None;
     // SAFETY: By *valid*: the core does not change the attributes during the call.
-    let attr = unsafe { &*attr };
-    let attr = InitAttr {
-        basic: attr.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
-        attr: Attr::new(&attr.attr),
+    let raw = unsafe { &*attr };
+    let wanted = InitAttr {
+        basic: raw.srq_type == bindings::ib_srq_type_IB_SRQT_BASIC,
+        attr: Attr::new(&raw.attr),
     };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
     // SAFETY: The core allocated `size_ib_srq` bytes for this call, and uses them only when it is
     // over. `udata` is valid by *verb*, and names the customer.
-    to_errno(unsafe {
+    let result = unsafe {
         Object::create(srq, udata, customer, |new, udata| {
-            <D::Srq>::create(new, &attr, udata)
+            let (live, sizes) = <D::Srq>::create(new, &wanted, udata)?;
+            actual = Some(sizes);
+            Ok(live)
         })
-    })
+    };
+    if let (Ok(()), Some(sizes)) = (&result, actual) {
+        // SAFETY: By *valid*: the core reads the sizes after the call, and nothing else uses them.
+        sizes.fill(unsafe { &mut (*attr).attr });
+    }
+    to_errno(result)
 }
 
 /// # Safety

@@ -41,7 +41,7 @@ pub(crate) struct Cap {
 }
 
 impl Cap {
-    fn fill(&self, out: &mut ib_qp_cap) {
+    pub(super) fn fill(&self, out: &mut ib_qp_cap) {
         out.max_send_wr = self.max_send_wr;
         out.max_recv_wr = self.max_recv_wr;
         out.max_send_sge = self.max_send_sge;

@@ -70,14 +70,14 @@ impl_base!(ib_qp => Qp);
 ///         new: qp::New<'a, MyDriver>,
 ///         attr: &qp::InitAttr<'_, MyDriver>,
 ///         udata: Option<&mut Udata<'_>>,
-///     ) -> Result<qp::Live<'a, MyDriver>> {
+///     ) -> Result<(qp::Live<'a, MyDriver>, qp::Cap)> {
 ///         let dev = new.device();
 ///         let scq = ARef::from(attr.send_cq().ok_or(EINVAL)?);
 ///         let qp = new.init(pin_init!(Self { scq, /* ... */ }))?;
 ///         qp.set_qp_num(dev.next_number()?);
 ///         // Last: from here on others find it.
 ///         dev.qps.insert(qp.qp_num(), ARef::from(&*qp))?;
-///         Ok(qp)
+///         Ok((qp, attr.cap()))
 ///     }
 ///
 ///     fn destroy(qp: &Qp<MyDriver>) {
@@ -98,12 +98,13 @@ impl_base!(ib_qp => Qp);
 #[vtable]
 #[allow(unused_variables, reason = "what is missing uses nothing")]
 pub(crate) trait Operations<D: Driver>: Sized + Send + Sync {
-    /// A consumer wants a queue pair. `udata` is there if the consumer is a program. May sleep.
+    /// A consumer wants a queue pair. `udata` is there if the consumer is a program. Returns the
+    /// actual sizes as well, for the consumer. May sleep.
     fn create<'a>(
         new: New<'a, D>,
         attr: &InitAttr<'_, D>,
         udata: Option<&mut Udata<'_>>,
-    ) -> Result<Live<'a, D>> {
+    ) -> Result<(Live<'a, D>, Cap)> {
         missing()
     }
 
@@ -255,17 +256,25 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
     attr: *mut ib_qp_init_attr,
     udata: *mut ib_udata,
 ) -> Int {
+    let mut actual = None;
     // SAFETY: By *valid* for the attributes, and by *live* for the queues they name.
-    let attr = unsafe { InitAttr::<D>::from_raw(attr) };
+    let wanted = unsafe { InitAttr::<D>::from_raw(attr) };
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
     // SAFETY: The core allocated `size_ib_qp` bytes for this call, and uses them only when it is
     // over. `udata` is valid by *verb*, and names the customer.
-    to_errno(unsafe {
+    let result = unsafe {
         Object::create(qp, udata, customer, |new, udata| {
-            <D::Qp>::create(new, &attr, udata)
+            let (live, cap) = <D::Qp>::create(new, &wanted, udata)?;
+            actual = Some(cap);
+            Ok(live)
         })
-    })
+    };
+    if let (Ok(()), Some(cap)) = (&result, actual) {
+        // SAFETY: By *valid*: the core reads the sizes after the call, and nothing else uses them.
+        cap.fill(unsafe { &mut (*attr).cap });
+    }
+    to_errno(result)
 }
 
 /// # Safety
