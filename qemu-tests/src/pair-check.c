@@ -242,6 +242,54 @@ static void test_invalid(void)
 	unmake(&b);
 }
 
+/* The state E is in, to which none of these leads with the state alone. */
+static void expect_stuck(struct end *e, enum ibv_qp_state now)
+{
+	for (enum ibv_qp_state next = IBV_QPS_INIT; next <= IBV_QPS_RTS; next++)
+		if (next != now)
+			expect(to(e, next) == EINVAL);
+	expect(state(e) == now);
+}
+
+/*
+ * Changes of state that verbs do not have, and those without all of their attributes. With fewer,
+ * both ends would show RTS, and what is posted would never complete.
+ */
+static void test_changes(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_RTR };
+	struct end a, b;
+
+	make_two(&a, &b);
+	must(to(&a, IBV_QPS_RESET));
+	expect_stuck(&a, IBV_QPS_RESET);
+	expect(to_rtr(&a, b.qp->qp_num, b.psn) == EINVAL);
+	to_init(&a);
+	expect_stuck(&a, IBV_QPS_INIT);
+	for (int bit = 1; bit <= RTR_ATTRS; bit <<= 1)
+		if (bit & RTR_ATTRS)
+			expect(to_rtr_with(&a, b.qp->qp_num, b.psn, RTR_ATTRS & ~bit) == EINVAL);
+	expect(to_rtr_with(&a, b.qp->qp_num, b.psn, RTR_ATTRS | IBV_QP_CAP) == EINVAL);
+	must(to_rtr(&a, b.qp->qp_num, b.psn));
+	expect_stuck(&a, IBV_QPS_RTR);
+	for (int bit = 1; bit <= RTS_ATTRS; bit <<= 1)
+		if (bit & RTS_ATTRS)
+			expect(to_rts_with(&a, 22, RTS_ATTRS & ~bit) == EINVAL);
+	must(to_rts(&a));
+	must(to_rtr(&b, a.qp->qp_num, a.psn));
+	must(to_rts(&b));
+	send_one(&a, &b);
+	expect(to(&a, IBV_QPS_INIT) == EINVAL && to(&a, IBV_QPS_RTR) == EINVAL);
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+	attr.cur_qp_state = IBV_QPS_RTS;
+	must(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
+	send_one(&b, &a);
+	must(to(&a, IBV_QPS_ERR));
+	expect_stuck(&a, IBV_QPS_ERR);
+	unmake(&a);
+	unmake(&b);
+}
+
 /* The end of a wait, in every way, at every stage. */
 static void test_ends(void)
 {
@@ -269,6 +317,8 @@ static void test_ends(void)
 				must(to(a, IBV_QPS_RESET));
 				expect(!next_wc(a->scq, &wc, 5) && !next_wc(a->rcq, &wc, 5));
 				/* as new */
+				expect(state(a) == IBV_QPS_RESET);
+				to_init(a);
 				both_to_rts(a, b);
 				send_one(a, b);
 				send_one(b, a);
@@ -344,7 +394,7 @@ static void test_again(void)
 			expect_none(first);
 		}
 		must(to(first, IBV_QPS_RESET));
-		expect(state(first) == IBV_QPS_INIT);
+		expect(state(first) == IBV_QPS_RESET);
 		/* What arrives now, or what the peer finds out, is of the old connection. */
 		expect_none(first);
 		if (round & 8)
@@ -777,7 +827,7 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
-	{ "query", test_query }, { "invalid", test_invalid },
+	{ "query", test_query }, { "invalid", test_invalid }, { "changes", test_changes },
 	{ "ends", test_ends }, { "gone", test_gone }, { "again", test_again }, { "stranger", test_stranger }, { "wrong", test_wrong },
 	{ "lives", test_lives }, { "off", test_off }, { "killed", test_killed }, { "many", test_many },
 };

@@ -61,7 +61,12 @@ static inline void unmake(struct end *e)
 	free(e->buf);
 }
 
-static inline int to_rtr(struct end *e, uint32_t qpn, uint32_t psn)
+#define RTR_ATTRS (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | \
+		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTS_ATTRS (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+
+/* With the attributes of a MASK alone. */
+static inline int to_rtr_with(struct end *e, uint32_t qpn, uint32_t psn, int mask)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn, .rq_psn = psn,
@@ -70,19 +75,27 @@ static inline int to_rtr(struct end *e, uint32_t qpn, uint32_t psn)
 			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 1 } },
 	};
 
-	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | mask);
 }
 
-static inline int to_rts_within(struct end *e, int timeout)
+static inline int to_rtr(struct end *e, uint32_t qpn, uint32_t psn)
+{
+	return to_rtr_with(e, qpn, psn, RTR_ATTRS);
+}
+
+static inline int to_rts_with(struct end *e, int timeout, int mask)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS, .sq_psn = e->psn, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7,
 		.max_rd_atomic = 4,
 	};
 
-	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | mask);
+}
+
+static inline int to_rts_within(struct end *e, int timeout)
+{
+	return to_rts_with(e, timeout, RTS_ATTRS);
 }
 
 /* This machine may be slow. */

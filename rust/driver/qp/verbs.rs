@@ -117,7 +117,7 @@ impl qp::Operations<Siw> for Qp {
             link <- ranked_spinlock!(Rank::QpLink, None),
             pair <- ranked_spinlock!(Rank::QpPair, None),
             path <- ranked_spinlock!(Rank::QpPath, qp::Path::default()),
-            fsm <- ranked_spinlock!(Rank::QpState, State::Idle),
+            fsm <- ranked_spinlock!(Rank::QpState, State::Reset),
             phase: Atomic::new(Phase::Idle.word()),
             access: Atomic::new(0),
             strict: Atomic::new(false),
@@ -162,14 +162,7 @@ impl qp::Operations<Siw> for Qp {
     fn query(qp: &QpObj) -> Result<qp::Info> {
         let depths = qp.depths.read_once();
         Ok(qp::Info {
-            state: match qp.state() {
-                State::Idle => qp::State::Init,
-                State::Rtr => qp::State::Rtr,
-                State::Rts => qp::State::Rts,
-                State::Closing => qp::State::Sqd,
-                State::Drained | State::Terminate => qp::State::Sqe,
-                State::Error => qp::State::Err,
-            },
+            state: shown(qp.state()),
             cap: qp.actual_cap(),
             path_mtu: qp.dev.netdev.mtu(),
             access: qp.access.read_once() | access::LOCAL_WRITE,
@@ -261,6 +254,19 @@ impl qp::Operations<Siw> for Qp {
     }
 }
 
+/// The state as verbs name it.
+fn shown(state: State) -> qp::State {
+    match state {
+        State::Reset => qp::State::Reset,
+        State::Idle => qp::State::Init,
+        State::Rtr => qp::State::Rtr,
+        State::Rts => qp::State::Rts,
+        State::Closing => qp::State::Sqd,
+        State::Drained | State::Terminate => qp::State::Sqe,
+        State::Error => qp::State::Err,
+    }
+}
+
 impl Qp {
     /// The sizes that consumers see.
     fn actual_cap(&self) -> qp::Cap {
@@ -274,17 +280,48 @@ impl Qp {
 }
 
 impl QpObj {
+    /// Judges a change: `EINVAL` unless verbs have it, with the attributes that they demand, or a
+    /// connection manager asks for it. Those set little, and begin and end in more states.
+    fn judge(&self, attr: &qp::Attr<'_>) -> Result {
+        use qp::State as S;
+        let now = shown(self.state());
+        if attr.is_standard(now) {
+            return Ok(());
+        }
+        // A program that has named its peer connects without a connection manager.
+        let managed = self.path.lock().av.is_none() && attr.is_from_cm();
+        let asked_by_cm = match attr.state() {
+            // `rdma_accept()` and `rdma_connect()` do both again if they are called again.
+            Some(S::Init) => managed && matches!(now, S::Reset | S::Init | S::Rtr),
+            Some(S::Rtr) => managed && matches!(now, S::Init | S::Rtr),
+            // `rdma_disconnect()` needs a success although the connection has ended before.
+            Some(S::Sqd | S::Sqe | S::Err) => attr.is_state_alone(),
+            Some(S::Reset | S::Rts) => false,
+            None => attr.is_from_cm(),
+        };
+        asked_by_cm.then_some(()).ok_or(EINVAL)
+    }
+
+    /// Goes back to how the queue pair was made. `EINVAL` if it is, or was, connected by a
+    /// connection manager. Sleeps.
+    fn reset(&self) -> Result {
+        // From here on no peer comes: it has come, or the wait has ended.
+        self.end_wait();
+        if self.has_had_peer() {
+            return self.renew();
+        }
+        self.step(Event::Modify(State::Reset))?;
+        self.go_back();
+        self.access.write_once(0);
+        *self.path.lock() = qp::Path::default();
+        Ok(())
+    }
+
     /// Changes the attributes and the state. Others are excluded. Sleeps.
     fn change(&self, attr: &qp::Attr<'_>) -> Result {
+        self.judge(attr)?;
         if matches!(attr.state(), Some(qp::State::Reset)) {
-            // From here on no peer comes: it has come, or the wait has ended.
-            let waited = self.end_wait();
-            if self.has_had_peer() {
-                return self.renew();
-            }
-            if waited {
-                self.go_back();
-            }
+            return self.reset();
         }
         if let Some(leaves) = attr.leaves_path() {
             let link = self.link.lock().clone();
@@ -297,7 +334,8 @@ impl QpObj {
         let waits = self.pair.lock().clone();
         let state = match attr.state() {
             None => None,
-            Some(qp::State::Reset | qp::State::Init) => Some(State::Idle),
+            Some(qp::State::Reset) => Some(State::Reset),
+            Some(qp::State::Init) => Some(State::Idle),
             Some(qp::State::Rtr) => Some(State::Rtr),
             Some(qp::State::Rts) => Some(State::Rts),
             // There is no connection to close yet.
@@ -312,10 +350,6 @@ impl QpObj {
         }
         let begins = match state {
             Some(State::Rtr) if attr.has_av() => Some(self.expect_peer(&path)?),
-            Some(State::Idle) if self.end_wait() => {
-                self.go_back();
-                None
-            }
             _ => None,
         };
         let Some(state) = state else {
@@ -367,13 +401,12 @@ impl QpObj {
         Ok(())
     }
 
-    /// Ends the wait for a peer. `false` if there is none, any more. Sleeps.
-    fn end_wait(&self) -> bool {
+    /// Ends the wait for a peer, if there is one. Sleeps.
+    fn end_wait(&self) {
         let pair = self.pair.lock().take();
-        if let Some(pair) = &pair {
+        if let Some(pair) = pair {
             pair.cancel_sync();
         }
-        pair.is_some()
     }
 
     /// Goes back to before RTR, after [`Self::end_wait`]: no peer is expected, and nothing is

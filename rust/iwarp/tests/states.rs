@@ -44,7 +44,8 @@ use std::{
     collections::HashSet, //
 };
 
-const STATES: [State; 7] = [
+const STATES: [State; 8] = [
+    State::Reset,
     State::Idle,
     State::Rtr,
     State::Rts,
@@ -85,7 +86,7 @@ fn every_transition() {
                 let at = format!("{state:?} {event:?} {busy} {connected} -> {next:?} {actions:?}");
                 // It begins anew from everywhere.
                 if event == Event::Renewed {
-                    assert_eq!((next, actions), (State::Idle, Actions::NONE), "{at}");
+                    assert_eq!((next, actions), (State::Reset, Actions::NONE), "{at}");
                     continue;
                 }
                 // Error is final.
@@ -115,7 +116,8 @@ fn every_transition() {
                 // The upcall comes last.
                 assert_eq!(
                     actions.contains(Actions::UPCALL_CLOSE),
-                    event == Event::Closed && !matches!(state, State::Idle | State::Rtr),
+                    event == Event::Closed
+                        && !matches!(state, State::Reset | State::Idle | State::Rtr),
                     "{at}"
                 );
                 // Work starts once.
@@ -199,6 +201,52 @@ fn life_of_a_connection() {
 }
 
 #[test]
+fn verbs_have_no_other_changes() {
+    use State::{
+        Closing,
+        Drained,
+        Error,
+        Idle,
+        Reset,
+        Rtr,
+        Rts,
+        Terminate, //
+    };
+    let change = |from, to, connected| step(from, Event::Modify(to), facts(false, connected));
+    // A new queue pair, and one that begins anew, is in RESET until it is told otherwise.
+    let alone = Ok((Reset, Actions::NONE));
+    for from in [Reset, Idle, Rtr, Rts] {
+        assert_eq!(change(from, Reset, false), alone, "{from:?}");
+    }
+    assert_eq!(change(Reset, Idle, false), Ok((Idle, Actions::NONE)));
+    for connected in [false, true] {
+        for from in [Rts, Drained, Terminate, Error] {
+            for to in [Idle, Rtr] {
+                let refused = Err(Invalid::NoSuchChange);
+                assert_eq!(change(from, to, connected), refused, "{from:?} {to:?}");
+            }
+        }
+        for from in [Terminate, Error] {
+            for to in [Reset, Rts] {
+                let refused = Err(Invalid::NoSuchChange);
+                assert_eq!(change(from, to, connected), refused, "{from:?} {to:?}");
+            }
+        }
+        // A connection manager ends it in any state, and need not know of an end.
+        for from in STATES {
+            for to in [Closing, Error] {
+                assert!(change(from, to, connected).is_ok(), "{from:?} {to:?}");
+            }
+        }
+    }
+    // It would take the connection away from its manager.
+    for from in [Reset, Idle, Rtr, Rts, Drained] {
+        let refused = Err(Invalid::NoSuchChange);
+        assert_eq!(change(from, Reset, true), refused, "{from:?}");
+    }
+}
+
+#[test]
 fn a_drained_queue_goes_on() {
     let (busy, empty) = (facts(true, true), facts(false, true));
     let drained = (State::Drained, Actions::DRAIN_SQ);
@@ -216,8 +264,11 @@ fn a_drained_queue_goes_on() {
         if event == rts || event == Event::ControlFailed {
             continue;
         }
-        let [up, down] = settled.map(|state| step(state, event, busy).unwrap());
-        assert!(up == down || settled.contains(&up.0), "{event:?}");
+        let [up, down] = settled.map(|state| step(state, event, busy));
+        assert!(
+            up == down || up.is_ok_and(|(next, _)| settled.contains(&next)),
+            "{event:?}"
+        );
     }
     // Elsewhere it means nothing.
     for state in [State::Closing, State::Terminate, State::Error] {
@@ -235,7 +286,6 @@ fn names_of_states() {
         };
         assert_eq!(State::from_ib(state.to_ib()), Some(named));
     }
-    assert_eq!(State::from_ib(0), Some(State::Idle));
     assert_eq!(State::from_ib(7), None);
 }
 

@@ -2,14 +2,16 @@
 
 //! States of a queue pair: which changes are allowed, and what each of them sets off.
 //!
-//! The states are those of RFC 5040's verbs; users see them under the InfiniBand names. Towards
-//! users this follows the C driver: a request that makes no sense in a state is mostly ignored, and
-//! the error state is final until the queue pair begins anew.
+//! The states are those of RFC 5040's verbs; users see them under the InfiniBand names. A change
+//! that verbs do not have is refused, except for one to an end: a connection manager asks for that
+//! in any state. The error state is final until the queue pair begins anew.
 
 /// State of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No stream. `INIT` to users, and what `RESET` leads to.
+    /// New, or begun anew. A connection manager connects it as well as one in `Idle`.
+    Reset,
+    /// No stream. `INIT` to users.
     Idle,
     /// No stream, user has asked for `RTR`.
     Rtr,
@@ -30,7 +32,8 @@ impl State {
     /// From `enum ib_qp_state`.
     pub const fn from_ib(state: u32) -> Option<Self> {
         Some(match state {
-            0 | 1 => Self::Idle,
+            0 => Self::Reset,
+            1 => Self::Idle,
             2 => Self::Rtr,
             3 => Self::Rts,
             4 => Self::Closing,
@@ -40,9 +43,10 @@ impl State {
         })
     }
 
-    /// To `enum ib_qp_state`. A fresh queue pair shows `INIT`.
+    /// To `enum ib_qp_state`.
     pub const fn to_ib(self) -> u32 {
         match self {
+            Self::Reset => 0,
             Self::Idle => 1,
             Self::Rtr => 2,
             Self::Rts => 3,
@@ -137,6 +141,8 @@ impl Actions {
 pub enum Invalid {
     /// `RTS` without a connection.
     NotConnected,
+    /// Verbs have no such change, or it would take the connection away from its manager.
+    NoSuchChange,
     /// A return to operation while being closed.
     Closing,
     /// A return to operation before all that was posted to the SQ has completed. What is posted
@@ -160,15 +166,16 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
     } else {
         dead
     };
-    let renewed = (State::Idle, Actions::NONE);
+    let renewed = (State::Reset, Actions::NONE);
     let closed = (State::Error, Actions::FLUSH.union(Actions::UPCALL_CLOSE));
     Ok(match state {
-        State::Idle | State::Rtr => match event {
+        State::Reset | State::Idle | State::Rtr => match event {
             Event::Established => (State::Rts, Actions::START_STREAM),
             Event::Modify(State::Rts) if facts.connected => (State::Rts, Actions::START_STREAM),
             Event::Modify(State::Rts) => return Err(Invalid::NotConnected),
             Event::Modify(State::Error) => dead,
-            Event::Modify(to @ (State::Idle | State::Rtr)) => (to, Actions::NONE),
+            Event::Modify(State::Reset) if facts.connected => return Err(Invalid::NoSuchChange),
+            Event::Modify(to @ (State::Reset | State::Idle | State::Rtr)) => (to, Actions::NONE),
             Event::Modify(State::Closing | State::Terminate | State::Drained) => stay,
             Event::ControlFailed => stay,
             Event::TerminateDue => terminate,
@@ -192,8 +199,9 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Terminate) | Event::TerminateDue => terminate,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
             // It was still waiting for its connection.
-            Event::Modify(State::Idle) if !facts.connected => (State::Idle, Actions::NONE),
-            Event::Modify(State::Idle | State::Rtr | State::Rts | State::Drained) => stay,
+            Event::Modify(State::Reset) if !facts.connected => renewed,
+            Event::Modify(State::Rts) => stay,
+            Event::Modify(_) => return Err(Invalid::NoSuchChange),
             Event::Established => stay,
             Event::Closed => closed,
             Event::Renewed => renewed,
@@ -211,12 +219,18 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Error) | Event::LlpLost => dead,
             Event::Closed => closed,
             Event::Renewed => renewed,
+            Event::Modify(State::Reset | State::Idle | State::Rtr | State::Rts) => {
+                return Err(Invalid::NoSuchChange);
+            }
             // The Terminate is still leaving; its bounded wait ends in `Closed`.
             _ => stay,
         },
         State::Error => match event {
             Event::Closed => closed,
             Event::Renewed => renewed,
+            Event::Modify(State::Reset | State::Idle | State::Rtr | State::Rts) => {
+                return Err(Invalid::NoSuchChange);
+            }
             _ => stay,
         },
     })

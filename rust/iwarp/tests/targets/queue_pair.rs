@@ -364,6 +364,10 @@ impl Sim {
                 assert!(!self.connected && event == Event::Modify(State::Rts));
                 return;
             }
+            Err(Invalid::NoSuchChange) => {
+                assert!(matches!(event, Event::Modify(_)));
+                return;
+            }
             Err(Invalid::Busy) => unreachable!("no control operation has failed"),
             Err(Invalid::Closing) => {
                 assert!(before == State::Closing && matches!(event, Event::Modify(_)));

@@ -311,6 +311,45 @@ impl<'a> Attr<'a> {
         })
     }
 
+    /// Whether verbs have this change for a QP in the state `from`, with all attributes that they
+    /// demand and no others.
+    pub(crate) fn is_standard(&self, from: State) -> bool {
+        let to = self.state().unwrap_or(from);
+        let presumed = self.get(
+            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE,
+            self.raw.cur_qp_state,
+        );
+        if presumed.is_some_and(|presumed| presumed != from.as_raw()) {
+            return false;
+        }
+        // SAFETY: The function looks the numbers up in a constant table, which has all states.
+        unsafe {
+            bindings::ib_modify_qp_is_ok(
+                from.as_raw(),
+                to.as_raw(),
+                bindings::ib_qp_type_IB_QPT_RC,
+                self.mask as bindings::ib_qp_attr_mask,
+            )
+        }
+    }
+
+    /// Whether nothing but the state changes.
+    pub(crate) fn is_state_alone(&self) -> bool {
+        self.mask == bindings::ib_qp_attr_mask_IB_QP_STATE
+    }
+
+    /// Whether the change sets rights and port, as those of `rdma_init_qp_attr()` for iWARP do, and
+    /// maybe the state, and nothing else.
+    pub(crate) fn is_from_cm(&self) -> bool {
+        use bindings as b;
+        let set = b::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS | b::ib_qp_attr_mask_IB_QP_PORT;
+        match self.mask & b::ib_qp_attr_mask_IB_QP_STATE {
+            // A change to RTS, which is the driver's, leaves the port.
+            0 => self.mask & !set == 0,
+            state => self.mask == set | state,
+        }
+    }
+
     /// Whether the change has an address vector, which iw_cm never gives.
     pub(crate) fn has_av(&self) -> bool {
         self.mask & bindings::ib_qp_attr_mask_IB_QP_AV != 0
