@@ -642,7 +642,7 @@ static int check_atomic(void)
 	/* Not aligned. */
 	must(post(&client, atomic(&w, &r, &client, IB_WR_ATOMIC_FETCH_AND_ADD,
 				  server.mr->iova + 4, server.mr->rkey, 1, 0)));
-	must(completed(&r, IB_WC_REM_OP_ERR));
+	must(completed(&r, IB_WC_REM_INV_REQ_ERR));
 	expect(*target == 2 && !memchr_inv(server.buf + 8, 0, SIZE - 8));
 	return 0;
 }

@@ -518,7 +518,7 @@ def atomic_out_wrong(t):
 @row("atomic-out-refused", "RFC 5040 7.1", "A Terminate that names an Atomic Request fails that work request, those before it are flushed")
 def atomic_out_refused(t):
     sink = t.mr(64)
-    for code, status in ((0, 1, 2), "REM_ACCESS_ERR"), ((0, 2, 7), "REM_OP_ERR"):
+    for code, status in ((0, 1, 2), "REM_ACCESS_ERR"), ((0, 2, 7), "REM_INV_REQ_ERR"), ((0, 2, 9), "REM_OP_ERR"):
         conn = t.active()
         conn.post_read(sink, 1, 0, 8, wr_id=1)
         conn.post(verbs.WR_CMP_SWAP, sink, 8, wr_id=2, rkey=1, remote=0, atomic=(1, 2))

@@ -631,7 +631,7 @@ static void attack(int number)
 	enum place place = attacks[number].place;
 	bool writes = opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	/* A Write completes when TCP has taken it. */
-	enum ibv_wc_status expected = writes ? IBV_WC_SUCCESS : place == UNALIGNED ? IBV_WC_REM_OP_ERR : IBV_WC_REM_ACCESS_ERR;
+	enum ibv_wc_status expected = writes ? IBV_WC_SUCCESS : place == UNALIGNED ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR;
 	struct end *e = join(HOSTILE, 0), *other = NULL;
 	struct ibv_send_wr wr;
 	uint32_t rkey;

@@ -121,6 +121,7 @@ impl Orq {
         let read = (0..self.ring.len())
             .filter_map(|n| self.ring.get(n))
             .find(|r| r.msn == ddp.msn)?;
-        Some((read.seq?, term.code.requester_status()))
+        let atomic = matches!(read.expect, Expect::Atomic(_));
+        Some((read.seq?, term.code.requester_status(atomic)))
     }
 }

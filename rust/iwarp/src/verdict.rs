@@ -88,12 +88,15 @@ const fn mpa(ecode: u8) -> TermCode {
 }
 
 impl TermCode {
-    /// Status of the Read that a received Terminate with this code names: the peer refused access,
+    /// Status of the Read or atomic operation that a received Terminate with this code names: the
+    /// peer refused access, found the target of an `atomic` operation not aligned (RFC 7306 8.2),
     /// or could not do it.
-    pub const fn requester_status(self) -> WcStatus {
-        match (self.layer, self.etype) {
-            (term::LAYER_RDMAP, term::RDMAP_PROTECTION) | (term::LAYER_DDP, term::DDP_TAGGED) => {
-                WcStatus::RemAccessErr
+    pub const fn requester_status(self, atomic: bool) -> WcStatus {
+        match (self.layer, self.etype, self.ecode) {
+            (term::LAYER_RDMAP, term::RDMAP_PROTECTION, _)
+            | (term::LAYER_DDP, term::DDP_TAGGED, _) => WcStatus::RemAccessErr,
+            (term::LAYER_RDMAP, term::RDMAP_OPERATION, term::RDMAP_STREAM) if atomic => {
+                WcStatus::RemInvReqErr
             }
             _ => WcStatus::RemOpErr,
         }
