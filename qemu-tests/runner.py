@@ -141,6 +141,7 @@ class Case:
         self.consumer = False
         self.sample = False
         self.debian12 = False
+        self.smb = False
         self.crates = set()
         self.provider = "stock"
         self.cpus, self.memory, self.nics, self.counted = 1, 1536, 1, False
@@ -189,6 +190,9 @@ class Case:
                 elif key == "debian12":
                     # The case runs programs of Debian 12; the value says why.
                     self.debian12 = True
+                elif key == "smb":
+                    # The case needs SMB Direct, which Debian's kernel leaves out; the value says why.
+                    self.smb = True
                 elif key == "provider":
                     # The provider library of its programs.
                     self.provider = value
@@ -713,6 +717,8 @@ def prepare_out(out, cases, kernel):
         shutil.copy(output(f"{TOP}/scripts/provider", "build"), f"{out}/bin/")
     if any(c.debian12 for c in cases):
         shutil.copy(output(f"{HERE}/debian12"), out)
+    if any(c.smb for c in cases):
+        shutil.copytree(output(f"{TOP}/scripts/smb-direct"), f"{out}/mod", dirs_exist_ok=True)
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
