@@ -79,6 +79,10 @@ module! {
             default: 20000,
             description: "milliseconds without an acknowledgement after which a peer is given up; 0: as TCP does by itself",
         },
+        recv_wait_ms: u32 {
+            default: 1000,
+            description: "milliseconds that a message waits for a receive to be posted before the connection ends; 0: none",
+        },
     },
 }
 
@@ -103,6 +107,7 @@ impl kernel::Module for Module {
             ctrl_delay_us: param(module_parameters::ctrl_delay_us.value()),
             keepalive: param(module_parameters::keepalive.value()),
             dead_after: param(module_parameters::dead_after.value()),
+            recv_wait_ms: param(module_parameters::recv_wait_ms.value()),
         })?;
         Ok(Self {
             _provider: driver::Provider::new(module, params)?,

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """RFC 5041: Direct Data Placement."""
 
+import select
 import socket
 
 import verbs
 import wire
 from refusal import U32, ended, flushed, refused
 from rows import OWN, SHOULD, row
+from target import PATIENCE
 
 MSN = (0, 2, 3, 1 + (1 << 31), U32 - 1)  # all but the first one, 1
 
@@ -225,6 +227,31 @@ def no_buffer_srq(t):
     second.post_recv(mr, wr_id=2)
     second.send(wire.send(1, b"now"))
     assert second.wc(wr_id=2).byte_len == 3 and mr.get(0, 3) == b"now"
+
+
+def late_buffer(t):
+    mr, conn = t.mr(1 << 16), t.passive()
+    data = pattern(25000)
+    # What follows fills the socket of the device, which takes none of it.
+    stream = b"".join(conn.raw.tx.fpdu(wire.send(msn, data if msn != 1 else b"")) for msn in range(1, 400))
+    conn.raw.sock.setblocking(False)
+    sent = 0
+    while select.select([], [conn.raw.sock], [], 0.1)[1]:
+        sent += conn.raw.sock.send(stream[sent:])
+    assert sent < len(stream), "the window does not close"
+    conn.id.cq.none()
+    for wr_id, length in (1, 0), (2, len(data)):
+        conn.post_recv(mr, len(data), wr_id=wr_id)
+        assert conn.wc(wr_id=wr_id).byte_len == length
+    assert mr.get(0, len(data)) == data
+    # The third one finds no buffer in time.
+    conn.raw.sock.settimeout(PATIENCE)
+    conn.terminate((1, 2, 2))
+
+
+row("ddp-late-buffer", "RFC 5041 7.1", "A message waits for its buffer, for a bounded time, and the window closes meanwhile",
+    OWN, params="recv_wait_ms=3000")(late_buffer)
+row("ddp-late-buffer-no-crc", "RFC 5041 7.1", "The same without CRC", OWN, params="recv_wait_ms=3000 crc=0")(late_buffer)
 
 
 @row("ddp-msn-range", "RFC 5041 7.1", "An MSN that is not the next one of its queue is an error: 1/2/03")

@@ -1219,6 +1219,90 @@ struct test {
 	void (*run)(void);
 };
 
+/*
+ * The shape of a tutorial: the server posts its only receive some time after the connection is
+ * there, and the next one when it has handled a message. The client sends all its messages at once.
+ * The last receive is flushed at the end.
+ */
+static void late_receives(const struct shape *server)
+{
+	enum { MESSAGES = 6, STEP = 9000, GREETING = 100, LAST = 101 };
+	struct ibv_wc wc;
+	struct pair p;
+
+	connect_pair(&p, &usual, server);
+	memset(p.a.buf, 0x5a, SIZE);
+	must(post_recv(&p.a, GREETING, SIZE - 64, 64));
+	must(post(&p.b, IBV_WR_SEND, GREETING, 16, IBV_SEND_SIGNALED, NULL));
+	for (int i = 0; i < MESSAGES; i++)
+		must(post(&p.a, IBV_WR_SEND, i, i * STEP, IBV_SEND_SIGNALED, NULL));
+	for (int i = 0; i < MESSAGES; i++) {
+		usleep(i ? 2000 : 20000);
+		memset(p.b.buf, 0, SIZE);
+		must(post_recv(&p.b, i, 0, SIZE));
+		expect(next_wc(p.b.rcq, &wc, WC_MS));
+		if (wc.status || wc.wr_id != (uint64_t)i || wc.byte_len != (uint32_t)i * STEP)
+			die("message %d: %s, %u bytes", i, ibv_wc_status_str(wc.status), wc.byte_len);
+		expect(!memcmp(p.a.buf, p.b.buf, i * STEP));
+		expect_wc(p.a.scq, i, IBV_WC_SUCCESS);
+	}
+	expect_wc(p.b.scq, GREETING, IBV_WC_SUCCESS);
+	expect_wc(p.a.rcq, GREETING, IBV_WC_SUCCESS);
+	must(post_recv(&p.b, LAST, 0, SIZE));
+	must(rdma_disconnect(p.a.id));
+	/* Those of a shared queue stay for other queue pairs. */
+	if (!p.b.srq)
+		expect_wc(p.b.rcq, LAST, IBV_WC_WR_FLUSH_ERR);
+	disconnect_pair(&p);
+}
+
+static void test_late(void)
+{
+	struct shape shared = usual;
+
+	shared.srq = 4;
+	for (int i = 0; i < (seconds ?: 1); i++) {
+		late_receives(&usual);
+		late_receives(&shared);
+	}
+}
+
+/*
+ * While a message waits for its receive, another queue pair works; the sender may disconnect, and
+ * the message is still delivered; and the queue pair may be destroyed.
+ */
+static void test_late_ends(void)
+{
+	struct pair p, other;
+
+	connect_pair(&p, &usual, &usual);
+	connect_pair(&other, &usual, &usual);
+	must(post(&p.a, IBV_WR_SEND, 1, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+	settle(&other);
+	must(rdma_disconnect(p.a.id));
+	must(post_recv(&p.b, 1, 0, 64));
+	expect_wc(p.b.rcq, 1, IBV_WC_SUCCESS);
+	disconnect_pair(&p);
+	must(post(&other.a, IBV_WR_SEND, 2, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(other.a.scq, 2, IBV_WC_SUCCESS);
+	disconnect_pair(&other);
+}
+
+/* The receive comes too late: the connection has ended. */
+static void test_too_late(void)
+{
+	struct pair p;
+
+	connect_pair(&p, &usual, &usual);
+	must(post(&p.a, IBV_WR_SEND, 1, 8, IBV_SEND_SIGNALED, NULL));
+	expect(becomes(&p.b, IBV_QPS_ERR));
+	must(post_recv(&p.b, 1, 0, 64));
+	expect_wc(p.b.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+	expect(becomes(&p.a, IBV_QPS_ERR));
+	disconnect_pair(&p);
+}
+
 static const struct test tests[] = {
 	{ "arm", test_arm }, { "signal", test_signal }, { "inline", test_inline }, { "query", test_query },
 	{ "flush", test_flush }, { "srq", test_srq }, { "command", test_command }, { "overrun", test_overrun },
@@ -1234,7 +1318,8 @@ static const struct test tests_of_ours[] = {
 
 /* These run only if they are named, with settings or counters that their cases see to. */
 static const struct test tests_by_name[] = {
-	{ "drained", test_drained }, { "row", test_row },
+	{ "drained", test_drained }, { "row", test_row }, { "late", test_late },
+	{ "late-ends", test_late_ends }, { "too-late", test_too_late },
 };
 
 /* Runs the test of that name, or all. */

@@ -70,7 +70,7 @@ fn show_life(life: &Life, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq turns sent mover control"
+        "qpn state phase pd sq rq connected sq_work rq_work transmit wrs orq irrq turns sent mover control receive"
     )?;
     let mut result = Ok(());
     qps.for_each(|qpn, qp| {
@@ -80,7 +80,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             let connected = qp.link.lock().is_some();
             result = writeln!(
                 f,
-                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {} {}",
+                "{} {:?} {:?} {} {} {} {} {} {} {:?} {} {} {} {} {} {} {} {:?}",
                 qpn,
                 qp.state(),
                 qp.phase(),
@@ -98,6 +98,7 @@ fn show_qps(qps: &Arc<ObjTable<QpObj>>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 sent,
                 mover,
                 qp.stream.control.busy(),
+                qp.stream.rx_state(),
             );
         }
     });

@@ -101,6 +101,8 @@ ranks! {
     SrqOffer = c"siw_srq_offer", Process;
     /// The periodic look at the rings of a dead QP.
     Reaper = c"siw_reaper", Process;
+    /// The QP that waits for a receive. Held while its receive queue is looked at.
+    Late = c"siw_late", Softirq;
     /// A kernel consumer's send queue.
     Sq = c"siw_sq", HardIrq;
     /// The outbound read queue.

@@ -42,6 +42,8 @@ pub(crate) struct Params {
     pub(crate) control: Control,
     /// How long a silent peer counts as alive.
     pub(crate) silence: Silence,
+    /// Milliseconds that a message waits for its receive to be posted; 0: it does not.
+    pub(crate) recv_wait: u32,
 }
 
 /// How long a silent peer counts as alive.
@@ -80,6 +82,7 @@ pub(crate) struct Numbers {
     pub(crate) ctrl_delay_us: u32,
     pub(crate) keepalive: u32,
     pub(crate) dead_after: u32,
+    pub(crate) recv_wait_ms: u32,
 }
 
 impl Params {
@@ -105,6 +108,7 @@ impl Params {
                 keepalive: keepalive(given.keepalive)?,
                 dead_after: dead_after(given.dead_after)?,
             },
+            recv_wait: recv_wait(given.recv_wait_ms)?,
         })
     }
 }
@@ -150,6 +154,17 @@ const DEAD_AFTER_MAX: u32 = 86_400_000;
 fn dead_after(millis: u32) -> Result<u32> {
     match millis {
         0 | DEAD_AFTER_MIN..=DEAD_AFTER_MAX => Ok(millis),
+        _ => Err(EINVAL),
+    }
+}
+
+/// As long as a connection settles after the peer's FIN (`iwarp::cm`), and far less than a peer's
+/// `dead_after`: its window is closed meanwhile.
+const RECV_WAIT_MAX: u32 = 5_000;
+
+fn recv_wait(millis: u32) -> Result<u32> {
+    match millis {
+        0..=RECV_WAIT_MAX => Ok(millis),
         _ => Err(EINVAL),
     }
 }
@@ -306,6 +321,14 @@ pub(crate) const SETTINGS: &[Setting<DeviceRef>] = &[
         get: |dev| dev.params.lock().silence.dead_after,
         set: |dev, value| {
             dev.params.lock().silence.dead_after = dead_after(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: c"recv_wait_ms",
+        get: |dev| dev.params.lock().recv_wait,
+        set: |dev, value| {
+            dev.params.lock().recv_wait = recv_wait(value)?;
             Ok(())
         },
     },

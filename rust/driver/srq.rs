@@ -12,6 +12,8 @@ use super::{
         RecvRing,
         RecvWr, //
     },
+    QpObj,
+    QpRef,
     Siw,
     SrqObj, //
 };
@@ -31,6 +33,10 @@ use crate::{
 };
 use iwarp::mem::access::PdId;
 use kernel::{
+    alloc::flags::{
+        GFP_NOWAIT,
+        __GFP_NOWARN, //
+    },
     prelude::*,
     sync::Mutex, //
 };
@@ -40,6 +46,8 @@ struct Queue {
     size: u32,
     /// Raise the limit event once fewer requests than this are left; 0: never.
     limit: u32,
+    /// Queue pairs that are stalled for a request of a kernel consumer.
+    late: KVec<QpRef>,
 }
 
 /// The driver's part of a shared receive queue.
@@ -80,6 +88,7 @@ impl srq::Operations<Siw> for Srq {
             ring,
             size,
             limit: attr.limit,
+            late: KVec::new(),
         };
         let max_sge = attr.max_sge;
         let pd = pd.id;
@@ -138,11 +147,20 @@ impl srq::Operations<Siw> for Srq {
     }
 
     fn post_recv(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
+        let mut result = Ok(());
         let mut queue = srq.queue.lock();
         while let Some(wr) = wrs.next() {
-            queue.ring.post(&wr, srq.max_sge)?;
+            result = queue.ring.post(&wr, srq.max_sge);
+            if result.is_err() {
+                break;
+            }
         }
-        Ok(())
+        let late = core::mem::take(&mut queue.late);
+        drop(queue);
+        for qp in &late {
+            qp.recv_posted();
+        }
+        result
     }
 }
 
@@ -189,6 +207,30 @@ impl SrqObj {
         drop(queue);
         *offer = Some(entry);
         Ok(())
+    }
+
+    /// True if a request is posted. Any context; no lock from `Rank::Rq` on may be held.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queue.lock().ring.has(0)
+    }
+
+    /// Has the next post wake `qp`, which is stalled. Any context, as [`Self::has_work`].
+    ///
+    /// Without memory for that, `qp` finds the request by its timer, as it does in the queue of a
+    /// program, whose posts are no calls.
+    pub(crate) fn enlist(&self, qp: &QpObj) {
+        let mut queue = self.queue.lock();
+        if !queue.ring.is_user() {
+            let _ = queue.late.push(QpRef::from(qp), GFP_NOWAIT | __GFP_NOWARN);
+        }
+    }
+
+    /// Undoes [`Self::enlist`]. Any context, as [`Self::has_work`].
+    pub(crate) fn strike(&self, qp: &QpObj) {
+        self.queue
+            .lock()
+            .late
+            .retain(|late| late.qp_num() != qp.qp_num());
     }
 
     /// Takes the next request into `wr`; `false` if there is none. Raises the limit event when the

@@ -59,7 +59,9 @@ counters! {
     OneTouch = c"one_touch",
     /// Accesses refused because a one-touch region or window had admitted its message.
     OneTouchRefused = c"one_touch_refused",
-    /// Sends that found no receive buffer.
+    /// Messages that arrived before their receive was posted, and waited for it.
+    RecvLate = c"recv_late",
+    /// Messages refused because no receive was posted.
     NoBuffer = c"no_buffer",
     /// Invalidations refused.
     StaleInvalidate = c"stale_invalidate",

@@ -8,6 +8,7 @@ mod control;
 pub(crate) mod end;
 mod fifo;
 mod irrq;
+mod late;
 mod loans;
 mod orq;
 mod pager;

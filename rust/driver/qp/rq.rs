@@ -8,6 +8,7 @@ use crate::{
             Queue,
             Slots, //
         },
+        QpObj,
         Siw,
         SrqObj,
         SrqRef, //
@@ -152,6 +153,11 @@ impl RecvRing {
         }
     }
 
+    /// True if a program posts to it.
+    pub(crate) fn is_user(&self) -> bool {
+        self.0.user().is_some()
+    }
+
     /// Whether the `nth` element from the head is posted.
     pub(crate) fn has(&self, nth: u32) -> bool {
         match &self.0 {
@@ -262,9 +268,26 @@ impl Rq {
         self.srq.is_some()
     }
 
-    /// Whether a request waits in its own ring. Any context.
+    /// True if a request is posted. Any context.
     pub(crate) fn has_work(&self) -> bool {
-        self.own.lock().as_ref().is_some_and(|ring| ring.has(0))
+        match &self.srq {
+            Some(srq) => srq.has_work(),
+            None => self.own.lock().as_ref().is_some_and(|ring| ring.has(0)),
+        }
+    }
+
+    /// Has a post to a shared queue wake `qp`, which is stalled and owns this. Any context.
+    pub(crate) fn enlist(&self, qp: &QpObj) {
+        if let Some(srq) = &self.srq {
+            srq.enlist(qp);
+        }
+    }
+
+    /// Undoes [`Self::enlist`]. Any context.
+    pub(crate) fn strike(&self, qp: &QpObj) {
+        if let Some(srq) = &self.srq {
+            srq.strike(qp);
+        }
     }
 
     /// Takes the next request into `wr`. `false` if there is none. Any context.

@@ -15,6 +15,7 @@ use super::{
         Irrq,
         Request, //
     },
+    late::Late,
     loans::Responses,
     orq::Orq,
     pager::Pager,
@@ -49,7 +50,10 @@ use iwarp::{
         Rtr, //
     },
     qp::{
-        intake,
+        intake::{
+            self,
+            Stall, //
+        },
         owner::{
             self,
             Action, //
@@ -128,6 +132,9 @@ pub(crate) struct Stream {
     pub(super) gathers: Atomic<bool>,
     #[pin]
     pub(super) later: Timer<Later>,
+    /// Looks for the receive of a message that is stalled for it.
+    #[pin]
+    pub(super) late: Timer<Late>,
     /// Turns begun and bytes accepted by TCP, copied from the owner for debugfs.
     pub(super) turns: Atomic<u64>,
     pub(super) sent: Atomic<u64>,
@@ -174,6 +181,7 @@ impl Stream {
             home: Atomic::new(0),
             gathers: Atomic::new(false),
             later <- Timer::new(Later::new()),
+            late <- Timer::new(Late::new()),
             turns: Atomic::new(0),
             sent: Atomic::new(0),
             kept: Atomic::new(0),
@@ -281,25 +289,40 @@ impl Stream {
         intake::is_due(self.rx_shut.read_once()) && intake::is_due(self.set_rx_shut(intake::take))
     }
 
-    /// Whether reception goes on without new data: in a datamover, or when memory is there.
+    /// State of reception, for debugfs.
+    pub(crate) fn rx_state(&self) -> intake::State {
+        intake::state(self.rx_shut.read_once())
+    }
+
+    /// Whether reception goes on without new data: in a datamover, or at the end of a stall.
     pub(super) fn rx_goes_on(&self) -> bool {
         intake::goes_on(self.rx_shut.read_once())
     }
 
-    /// Notes that reception waits for memory. The caller looks for the memory once more.
-    pub(super) fn stall_rx(&self) {
-        self.set_rx_shut(intake::stall);
+    /// Notes that reception is stalled for `reason`. The caller looks once more.
+    pub(super) fn stall_rx(&self, reason: Stall) {
+        self.set_rx_shut(|word| intake::stall(word, reason));
     }
 
-    /// Takes the note back, because the memory was there after all.
+    /// Takes the note back, because what was missing has been found.
     pub(super) fn end_rx_stall(&self) {
         self.set_rx_shut(intake::end_stall);
     }
 
-    /// Leaves reception to a datamover, to be queued, if it waits for memory; returns whether it
-    /// did. The caller has made memory appear.
-    pub(super) fn unstall_rx(&self) -> bool {
-        intake::waits(self.set_rx_shut(intake::unstall))
+    /// Leaves reception to a datamover, to be queued, if it is stalled for `reason`; returns
+    /// whether it was. The caller has made memory appear, or posted a receive.
+    pub(super) fn unstall_rx(&self, reason: Stall) -> bool {
+        intake::waits(
+            self.set_rx_shut(|word| intake::unstall(word, reason)),
+            reason,
+        )
+    }
+
+    /// True if reception is stalled for a receive. The lock of the receive queue orders this: a
+    /// poster that has released the lock sees the note of a receiver that has found the queue
+    /// empty before.
+    pub(super) fn awaits_recv(&self) -> bool {
+        intake::waits(self.rx_shut.read_once(), Stall::Receive)
     }
 
     /// Applies `f` to the word, and returns what it was. The exchange is a full barrier even if the
@@ -398,7 +421,10 @@ impl QpObj {
             TxCtx::new(ep.socket(), &p.net, rtr, &params, self.sq.cursor()),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let rx = KBox::new(RxCtx::new(config, held), GFP_KERNEL_ACCOUNT)?;
+        let rx = KBox::new(
+            RxCtx::new(config, held, params.recv_wait),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         if let Some(read) = tx.rtr_read() {
             orq.push(read).map_err(|_| EINVAL)?;
         }

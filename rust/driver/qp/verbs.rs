@@ -223,6 +223,9 @@ impl qp::Operations<Siw> for Qp {
                 break;
             }
         }
+        if qp.stream.awaits_recv() {
+            qp.recv_posted();
+        }
         if qp.phase() == Phase::Error {
             qp.restart_flush();
         }

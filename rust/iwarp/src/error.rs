@@ -162,9 +162,9 @@ pub enum AccessError {
     Windows,
     /// The length is zero or more than was reserved.
     Length,
-    /// No rule is broken: the memory is not there yet. Who uses it keeps the access, waits, and
-    /// makes it again. It has no Terminate and no status of its own; a work request that ends while
-    /// it waits is flushed.
+    /// No rule is broken: the memory, or the receive of a message, is not there yet. Who uses it
+    /// keeps the access, waits, and makes it again. It has no Terminate and no status of its own; a
+    /// work request that ends while it waits is flushed.
     Pending,
 }
 
@@ -176,7 +176,7 @@ impl AccessError {
 }
 
 impl Error {
-    /// Whether it is none: the memory is not there yet, see [`AccessError::Pending`].
+    /// Whether it is none: memory or a receive is not there yet, see [`AccessError::Pending`].
     #[inline]
     pub const fn is_pending(self) -> bool {
         matches!(

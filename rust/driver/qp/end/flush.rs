@@ -146,6 +146,7 @@ impl QpObj {
         drop(left);
         self.stream.tx_pager.forget();
         self.stream.rx_pager.forget();
+        self.forget_late();
         self.stream.clear_reads();
     }
 
@@ -160,6 +161,7 @@ impl QpObj {
         // What could not be brought may be there in the next life of the queue pair.
         self.stream.tx_pager.forget();
         self.stream.rx_pager.forget();
+        self.forget_late();
         self.stop_control();
         self.unbind_windows();
         self.retire_all(sent);

@@ -6,9 +6,10 @@
 //! allocates nor sleeps. The socket lock makes the receiver exclusive, so a run takes the state out
 //! of its slot. A run consumes what is queued, up to a limit: more would occupy a CPU too long, for
 //! example all that waited for one lost segment. A datamover continues turn by turn. Until it has
-//! caught up nobody else reads, so the window of TCP closes. A run that comes to memory that is not
-//! there yet leaves the rest in the socket, and nobody reads until the memory is there. A failed
-//! stream goes on consuming and drops everything (RFC 5041 7.1).
+//! caught up nobody else reads, so the window of TCP closes. A run stalls when it comes to memory
+//! that is not there yet, or to a message without a posted receive: it leaves the rest in the
+//! socket, and nobody reads until the memory is there, or a receive, or the message may wait no
+//! longer. A failed stream goes on consuming and drops everything (RFC 5041 7.1).
 
 mod deliver;
 mod place;
@@ -17,6 +18,7 @@ pub(super) use self::deliver::Receipt;
 use self::place::Target;
 use super::{
     end::Cause,
+    late::Wait,
     rq::RecvWr,
     sgl::Sgl,
     state::Phase, //
@@ -48,7 +50,10 @@ use iwarp::{
         Error,
         Result, //
     },
-    qp::owner::Wake,
+    qp::{
+        intake::Stall,
+        owner::Wake, //
+    },
     rx::{
         Event,
         Need,
@@ -60,7 +65,10 @@ use iwarp::{
         rdmap::MAX_HEADER, //
     }, //
 };
-use kernel::sync::Arc;
+use kernel::{
+    sync::Arc,
+    time::Msecs, //
+};
 
 /// Bytes consumed in one run.
 const TURN: usize = 256 * 1024;
@@ -100,10 +108,14 @@ pub(super) struct RxCtx {
     begins: bool,
     /// A complete FPDU that waits for memory to be delivered.
     undelivered: Option<Event>,
-    /// The run has come to memory that is not there yet.
-    stalled: bool,
+    /// The reason for which the run has stalled.
+    stalled: Option<Stall>,
     /// The access that comes next has waited for its pages.
     faulted: bool,
+    /// How long a message may wait for a receive; 0: not at all.
+    recv_wait: Msecs,
+    /// The wait of the message that has begun and has no receive.
+    late: Option<Wait>,
     /// An FPDU may stay in the socket until all of it has come.
     patient: bool,
     /// An FPDU has been left there.
@@ -118,7 +130,7 @@ pub(super) struct RxCtx {
 }
 
 impl RxCtx {
-    pub(super) fn new(config: RxConfig, held: Option<Arc<Endpoint>>) -> Self {
+    pub(super) fn new(config: RxConfig, held: Option<Arc<Endpoint>>, recv_wait: Msecs) -> Self {
         Self {
             machine: RxMachine::new(config),
             crc: Crc32c::new(),
@@ -136,8 +148,10 @@ impl RxCtx {
             large: false,
             begins: false,
             undelivered: None,
-            stalled: false,
+            stalled: None,
             faulted: false,
+            recv_wait,
+            late: None,
             patient: true,
             waits: false,
             held,
@@ -176,28 +190,28 @@ impl RxCtx {
                 return Ok(pos);
             }
             pos = self.take(qp, skb, pos)?;
-            if self.stalled {
+            if self.stalled.is_some() {
                 return Ok(pos);
             }
         }
         Ok(skb.len())
     }
 
-    /// Takes note of an error that only says that memory is not there yet.
+    /// Takes note of an error that only says that memory, or a receive, is not there yet.
     #[cold]
     fn stall(&mut self, error: Error) -> Result<()> {
         if !error.is_pending() {
             return Err(error);
         }
-        self.stalled = true;
+        self.stalled.get_or_insert(Stall::Memory);
         Ok(())
     }
 
     /// Takes the rest of the current FPDU, or the next one, from offset `from` on, as far as it has
     /// come. Returns the offset of its end.
     ///
-    /// When memory is not there yet, the payload stays in the socket. What is in front of it is
-    /// consumed, and part of the CRC.
+    /// When it stalls, the payload stays in the socket. What is in front of it is consumed, and
+    /// part of the CRC.
     #[inline(never)]
     fn take(&mut self, qp: &QpObj, skb: &mut Skb<'_>, from: usize) -> Result<usize> {
         let mut pos = from;
@@ -230,7 +244,7 @@ impl RxCtx {
             // One run from header to payload, as long as possible; `finish` adds the pad.
             self.take_crc(skb, from, pos)?;
         }
-        if self.stalled {
+        if self.stalled.is_some() {
             return Ok(pos);
         }
         if let Need::Trailer(want) = self.machine.need() {
@@ -302,16 +316,16 @@ impl QpObj {
         // An answer may not overtake the completion of what it answers.
         self.await_acks(sk);
         let (mut left, mut more) = (TURN, false);
-        let mut noted = false;
+        let mut noted = None;
         rx.patient = true;
         loop {
             rx.waits = false;
-            rx.stalled = false;
+            rx.stalled = None;
             if rx.undelivered.is_some() {
                 rx.resume(self);
             }
             let read = sk.read(|skb| {
-                if rx.stalled {
+                if rx.stalled.is_some() {
                     return 0;
                 }
                 if left == 0 {
@@ -325,14 +339,17 @@ impl QpObj {
             if let Err(e) = read {
                 self.fail(Cause::Lost(e));
             }
-            if rx.stalled {
-                if noted {
+            if let Some(reason) = rx.stalled {
+                if noted == rx.stalled {
                     break;
                 }
-                // Noted before it looks again. So either that look finds the memory, or who makes
-                // it appear finds the note, and has reception continue.
-                self.stream.stall_rx();
-                noted = true;
+                // Noted before it looks again. So either that look finds what was missing, or the
+                // context that provides it finds the note, and has reception continue.
+                self.stream.stall_rx(reason);
+                if reason == Stall::Receive {
+                    self.rq.enlist(self);
+                }
+                noted = rx.stalled;
                 continue;
             }
             if !rx.waits {
@@ -355,12 +372,13 @@ impl QpObj {
         rx.position = rx.position.wrapping_add(bytes);
         let wake = rx.wake.take();
         let large = core::mem::take(&mut rx.large);
-        let (waits, stalled) = (rx.waits, rx.stalled);
+        let (waits, stalled, late) = (rx.waits, rx.stalled, rx.late);
         self.stream.rx.put(rx);
-        if stalled {
-            stats.inc(Counter::RxStalls);
-        } else if noted {
-            self.stream.end_rx_stall();
+        match (stalled, late) {
+            (Some(Stall::Memory), _) => stats.inc(Counter::RxStalls),
+            (Some(Stall::Receive), Some(wait)) => self.await_recv(wait),
+            _ if noted.is_some() => self.stream.end_rx_stall(),
+            _ => {}
         }
         if more {
             stats.inc(Counter::RxDeferred);
@@ -415,7 +433,7 @@ impl QpObj {
     /// waits on. Any context.
     pub(crate) fn unstall(&self) {
         self.wake_mover(Wake::Unblock);
-        if self.stream.unstall_rx() {
+        if self.stream.unstall_rx(Stall::Memory) {
             self.enqueue_mover(context::cpu());
         }
     }

@@ -6,7 +6,10 @@
 use super::RxCtx;
 use crate::{
     driver::{
-        qp::sgl::List,
+        qp::{
+            late::Wait,
+            sgl::List, //
+        },
         stats::Counter,
         tpt::mem_ref::MemRef,
         QpObj, //
@@ -29,6 +32,7 @@ use iwarp::{
         },
         stag::Stag, //
     },
+    qp::intake::Stall,
     rx::{
         Kind,
         Segment, //
@@ -121,12 +125,28 @@ impl RxCtx {
     #[inline]
     fn take_recv(&mut self, qp: &QpObj) -> Result<()> {
         if !qp.rq.take(&mut self.recv) {
-            qp.stats.inc(Counter::NoBuffer);
-            return Err(Error::NoBuffer);
+            return Err(self.no_recv(qp));
         }
+        self.late = None;
         self.receiving = true;
         self.room = self.recv.bytes().ok_or(Error::LocalOp)?;
         Ok(())
+    }
+
+    /// No receive is posted for the message that begins. Returns [`AccessError::Pending`] as long
+    /// as the message may wait for one.
+    #[cold]
+    fn no_recv(&mut self, qp: &QpObj) -> Error {
+        let wait = self.late.unwrap_or_else(|| Wait::begin(self.recv_wait));
+        if wait.is_over() {
+            qp.stats.inc(Counter::NoBuffer);
+            return Error::NoBuffer;
+        }
+        if self.late.replace(wait).is_none() {
+            qp.stats.inc(Counter::RecvLate);
+        }
+        self.stalled = Some(Stall::Receive);
+        AccessError::Pending.during(AccessOp::Recv)
     }
 
     /// Begins a segment of a Send; `true` if its payload is placed. A whole message is placed at

@@ -7,10 +7,11 @@
 //! trailer bytes are copied in, payload bytes it places itself and only reports. Splits may fall
 //! anywhere. The machine checks what can be checked without knowing buffers; the caller adds, for
 //! every segment with payload and before its first byte is placed:
-//! - first segment of a Send: a receive buffer, or [`Error::NoBuffer`]; every segment: room in it,
-//!   or [`Error::TooLong`];
+//! - first segment of a Send: a receive buffer, for which the stream may stall there
+//!   ([`crate::qp::intake`]), or [`Error::NoBuffer`]; every segment: room in it, or
+//!   [`Error::TooLong`];
 //! - Write and Read Response: [`crate::mem::access::check`] over the whole segment;
-//! - Immediate Data: a receive buffer, or [`Error::NoBuffer`];
+//! - Immediate Data: a receive buffer in the same way;
 //! - Read Request and Atomic Request, at their events: a free slot and
 //!   [`crate::mem::access::check`];
 //! - Send with Invalidate, at [`Event::Send`]: [`crate::mem::access::check_invalidate`].
