@@ -53,7 +53,7 @@ pub(crate) const FAST_REG_PAGES: u32 = 2048;
 pub(crate) const QPN_FIRST: u32 = 2;
 /// The last queue pair number.
 pub(crate) const QPN_LAST: u32 = 0x00ff_ffff;
-/// Entries of the GID table: GID 0, and addresses of the network device.
+/// Entries of the GID table: addresses of the network device, and the GID of the device itself.
 pub(crate) const GIDS: u32 = 16;
 
 /// The number of objects of one kind.

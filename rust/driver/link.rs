@@ -95,7 +95,7 @@ impl NetdevEvents for Events {
             dev.check_addrs();
         }
         dev.attend_doors();
-        // The GIDs from 1 on are the addresses, so the core has to read the table again. That reads
+        // The GIDs are the addresses, so the core has to read the table again. That reads
         // the network device, so it waits while the device is down and perhaps about to go.
         if ndev.is_up() {
             dev.port_event(PortEvent::GidChange);

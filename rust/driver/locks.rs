@@ -124,7 +124,7 @@ ranks! {
     Cq = c"siw_cq", HardIrq;
     /// A device's settings. This lock and all that follow are leaves: nothing is taken inside.
     Params = c"siw_params", Process;
-    /// The first bytes of GID 0.
+    /// The first bytes of the GID of the device itself.
     Mac = c"siw_mac", Process;
     /// The devices of other hosts that this one has met.
     Lives = c"siw_lives", Process;

@@ -138,7 +138,7 @@ pub(crate) struct Device {
     pub(crate) part_id: u32,
     /// Protection domains created so far; numbers the next one.
     pub(crate) pds: Atomic<u64>,
-    /// First six bytes of GID 0.
+    /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
     #[pin]
@@ -302,24 +302,30 @@ impl Device {
         self.shared.cm.mod_delayed::<_, 2>(self.clone(), 0);
     }
 
-    /// GID `index`: 0 is the hardware address followed by zeros, as rdma_cm users and blktests
-    /// expect of siw. The network device's addresses follow, IPv4 in the form `::ffff:a.b.c.d`.
+    /// GID `index`: the network device's addresses, IPv4 first and in the form `::ffff:a.b.c.d`,
+    /// then [`Self::hw_gid`]. So an interface without an address has one entry. If there are too
+    /// many addresses for the table, the last ones are left out. Zeros without an entry.
+    ///
+    /// Entry 0 must exist: the core asks it for the network device (`cma_validate_port`).
     pub(crate) fn gid(&self, index: usize) -> Result<[u8; 16]> {
+        let addrs = self.netdev.addrs()?;
+        let last = addrs.len().min(limits::GIDS as usize - 1);
+        Ok(match addrs.get(index) {
+            _ if index == last => self.hw_gid(),
+            Some(addr) if index < last => addr.to_gid(),
+            _ => [0; 16],
+        })
+    }
+
+    /// The GID that names the device itself: the hardware address followed by zeros, the only GID
+    /// of the C driver. No peer can be reached by it.
+    pub(crate) fn hw_gid(&self) -> [u8; 16] {
         let mut gid = [0; 16];
-        match index.checked_sub(1) {
-            None => {
-                let mac = *self.mac.lock();
-                for (to, from) in gid.iter_mut().zip(mac) {
-                    *to = from;
-                }
-            }
-            Some(nth) => {
-                if let Some(addr) = self.netdev.addrs()?.get(nth) {
-                    gid = addr.to_gid();
-                }
-            }
+        let mac = *self.mac.lock();
+        for (to, from) in gid.iter_mut().zip(mac) {
+            *to = from;
         }
-        Ok(gid)
+        gid
     }
 }
 
@@ -338,7 +344,7 @@ fn mac_of(ndev: &NetDev) -> Option<[u8; 6]> {
     Some(mac)
 }
 
-/// A substitute for a missing hardware address: connection management needs a unique GID 0.
+/// A substitute for a missing hardware address: the core needs a GID that is not zero.
 fn random_mac() -> [u8; 6] {
     let mut mac = [0; 6];
     random::fill(&mut mac);

@@ -173,8 +173,8 @@ impl Pair {
         let qpn = qp.qp_num();
         let peer_qpn = path.dest_qpn.ok_or(EINVAL)?;
         let rq_psn = path.rq_psn.ok_or(EINVAL)?;
-        // GID 0 is not an address.
-        if av.sgid_index == 0 {
+        // Not an address.
+        if av.sgid == qp.dev.hw_gid() {
             return Err(EINVAL);
         }
         let scope = qp.dev.netdev.ifindex();

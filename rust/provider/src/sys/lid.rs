@@ -52,8 +52,8 @@ impl Local {
     ///
     /// `context` is valid.
     pub(super) unsafe fn of(context: *mut ibv_context, port: u8) -> Option<Self> {
-        // GID 0 is not an address. The C driver has no others.
-        for index in 1..=u8::MAX {
+        // One of the GIDs is not an address. The C driver has no others.
+        for index in 0..=u8::MAX {
             // SAFETY: By the requirements of this function.
             let gid = unsafe { gid(context, port, index) }?;
             let Some(addr) = ipv4(gid) else { continue };

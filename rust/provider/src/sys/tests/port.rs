@@ -16,8 +16,8 @@ extern "C" fn ibv_query_gid(
 ) -> c_int {
     let [a, b, c, d] = kernel(|kernel| kernel.addr);
     let raw = match index {
-        1 => [0xfe; 16],
-        2 => [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, a, b, c, d],
+        0 => [0xfe; 16],
+        1 => [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, a, b, c, d],
         _ => return -1,
     };
     // SAFETY: There is room for a GID.
