@@ -14,7 +14,10 @@ use crate::{
         Device,
         QpObj, //
     },
-    kapi::sync::AccessOnce, //
+    kapi::{
+        rdma::Traffic,
+        sync::AccessOnce, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -32,6 +35,8 @@ struct Account {
 pub(crate) struct Accounts {
     last: u32,
     open: KVec<Account>,
+    /// The counts of all counters that the core has closed.
+    closed: Values,
 }
 
 impl Accounts {
@@ -40,6 +45,7 @@ impl Accounts {
         Self {
             last: 0,
             open: KVec::new(),
+            closed: [0; NAMES.len()],
         }
     }
 
@@ -52,12 +58,17 @@ impl Accounts {
         let counts = qp.stats.take();
         match self.get(qp.account.read_once()) {
             Some(account) => {
-                for (sum, n) in account.values.iter_mut().zip(counts) {
-                    *sum = sum.wrapping_add(n);
-                }
+                add(&mut account.values, counts);
             }
             None => dev.add_all(counts),
         }
+    }
+}
+
+/// Adds `counts` to `sums`. The numbers wrap.
+fn add(sums: &mut Values, counts: impl Iterator<Item = u64>) {
+    for (sum, n) in sums.iter_mut().zip(counts) {
+        *sum = sum.wrapping_add(n);
     }
 }
 
@@ -119,7 +130,30 @@ impl Device {
 
     /// Removes a counter, whose counts the core has added to the port's. May sleep.
     pub(crate) fn close_counter(&self, id: u32) {
-        self.accounts.lock().open.retain(|account| account.id != id);
+        let mut accounts = self.accounts.lock();
+        let Accounts { open, closed, .. } = &mut *accounts;
+        if let Some(account) = open.iter().find(|account| account.id == id) {
+            add(closed, account.values.iter().copied());
+        }
+        open.retain(|account| account.id != id);
+    }
+
+    /// Returns what has passed the port, by whichever counter it was counted. May sleep.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let accounts = self.accounts.lock();
+        let mut sums = accounts.closed;
+        for account in &accounts.open {
+            add(&mut sums, account.values.iter().copied());
+        }
+        self.stats.add_to(&mut sums);
+        self.qps.for_each(|_, qp| qp.stats.add_to(&mut sums));
+        let sum = |counter: Counter| sums.get(counter as usize).copied().unwrap_or(0);
+        Traffic {
+            tx_bytes: sum(Counter::TxBytes),
+            tx_packets: sum(Counter::TxFpdus),
+            rx_bytes: sum(Counter::RxBytes),
+            rx_packets: sum(Counter::RxFpdus),
+        }
     }
 
     /// Removes a queue pair from the table, and moves its counts. May sleep.

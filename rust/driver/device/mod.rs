@@ -52,7 +52,8 @@ use crate::{
             ObjTable,
             PortAttr,
             Protocol,
-            Setting, //
+            Setting,
+            Traffic, //
         },
         sync::SpinLockIrq,
         wq, //
@@ -444,6 +445,10 @@ impl Driver for Siw {
 
     fn counter_values(dev: &IbDevice, of: Option<u32>, values: &mut [u64]) {
         dev.counter_values(of, values);
+    }
+
+    fn traffic(dev: &IbDevice) -> Traffic {
+        dev.traffic()
     }
 
     fn bind_counter(qp: &QpObj, id: Option<u32>) -> Result<u32> {

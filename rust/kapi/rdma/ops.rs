@@ -16,7 +16,10 @@
 //! Callbacks overlap, those for one object included. Only those of iw_cm, which finds QPs by number
 //! and holds references, overlap the creation or the destruction of an object.
 
-use core::marker::PhantomData;
+use core::{
+    marker::PhantomData,
+    ptr::null_mut, //
+};
 
 use kernel::{
     error::VTABLE_DEFAULT_ERROR,
@@ -32,6 +35,7 @@ use super::{
     device::{
         callbacks as device,
         counter,
+        traffic,
         Driver,
         Protocol, //
     },
@@ -67,6 +71,7 @@ use super::{
     }, //
 };
 use crate::kapi::bindings::{
+    attribute_group,
     ib_device_ops,
     rdma_counter, //
 };
@@ -109,6 +114,10 @@ impl<D: Driver> Table<D> {
         );
         iwarp
     };
+
+    const fn port_groups() -> &'static [*const attribute_group; 2] {
+        &traffic::Files::<D>::GROUPS
+    }
 
     /// `owner` is set by [`Device::new`](super::device::Device::new).
     pub(super) const OPS: ib_device_ops = ib_device_ops {
@@ -162,6 +171,11 @@ impl<D: Driver> Table<D> {
         mmap_free: Some(mmap::mmap_free_callback),
         modify_qp: op!(<D::Qp>::HAS_MODIFY, qp::modify_qp::<D>),
         modify_srq: op!(<D::Srq>::HAS_MODIFY, srq::modify_srq::<D>),
+        port_groups: if D::HAS_TRAFFIC {
+            (&raw const *Self::port_groups()).cast_mut().cast()
+        } else {
+            null_mut()
+        },
         poll_cq: op!(<D::Cq>::HAS_POLL, cq::poll_cq::<D>),
         post_recv: op!(<D::Qp>::HAS_POST_RECV, qp::post_recv::<D>),
         post_send: op!(<D::Qp>::HAS_POST_SEND, qp::post_send::<D>),

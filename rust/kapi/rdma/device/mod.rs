@@ -10,6 +10,7 @@ mod attr;
 pub(super) mod callbacks;
 pub(super) mod counter;
 mod provider;
+pub(super) mod traffic;
 
 use core::{
     marker::PhantomData,
@@ -50,7 +51,8 @@ pub(crate) use self::{
         DeviceAttr,
         PortAttr, //
     },
-    provider::Driver, //
+    provider::Driver,
+    traffic::Traffic, //
 };
 
 /// The only port.

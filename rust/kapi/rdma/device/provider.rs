@@ -11,7 +11,8 @@ use super::{
     DeviceAttr,
     NodeType,
     PortAttr,
-    Protocol, //
+    Protocol,
+    Traffic, //
 };
 use crate::kapi::rdma::{
     cq,
@@ -136,6 +137,12 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
     /// Stores the values of [`Self::COUNTERS`], of the port or of the counter with that number.
     /// What counts for such a counter does not count for the port: the core adds both.
     fn counter_values(dev: &Device<Self>, of: Option<u32>, values: &mut [u64]) {
+        missing()
+    }
+
+    /// Returns what has passed the port, for the counters that monitoring programs know from
+    /// InfiniBand. May sleep.
+    fn traffic(dev: &Device<Self>) -> Traffic {
         missing()
     }
 
