@@ -43,6 +43,8 @@ bool kapi_net_admin(struct ib_device *dev);
 bool kapi_kthread(void);
 bool kapi_exiting(void);
 bool kapi_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp);
+struct net *kapi_cm_id_get_net(const struct iw_cm_id *id);
+uintptr_t kapi_cm_id_server(const struct iw_cm_id *id);
 struct pid *kapi_get_process(void);
 bool kapi_is_process(const struct pid *pid);
 void kapi_put_process(struct pid *pid);

@@ -75,6 +75,11 @@ ranks! {
     /// The listeners of a device's pairs. Held while a listener ends, which waits for work that
     /// locks endpoints.
     Doors = c"siw_doors", Process;
+    /// The servers at loopback interfaces. Held while one ends, which waits for work that locks
+    /// endpoints.
+    Loopbacks = c"siw_loopbacks", Process;
+    /// The listeners of a server at a loopback interface. Held while one of them gets a connection.
+    Members = c"siw_members", Process;
     /// The peers that a listener for pairs lets in.
     Expected = c"siw_expected", Process;
     /// The state of a connection: handshake, upcalls owed, deadline.

@@ -119,6 +119,9 @@ pub(crate) struct Shared {
     /// The connections that can go on over another path.
     #[pin]
     pub(crate) sessions: cm::Sessions,
+    /// The servers at loopback interfaces.
+    #[pin]
+    pub(crate) loopbacks: cm::Loopbacks,
     /// Work queue of the control pipelines.
     pub(crate) control: WorkQueue,
     /// The programs that have memory on demand.
@@ -148,6 +151,7 @@ impl Shared {
             net,
             cm,
             sessions <- cm::Sessions::new(),
+            loopbacks <- cm::Loopbacks::new(),
             control,
             programs,
             movers,

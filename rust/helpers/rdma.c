@@ -120,6 +120,24 @@ bool kapi_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
 	return READ_ONCE(consumer->qp) == qp;
 }
 
+struct net *kapi_cm_id_get_net(const struct iw_cm_id *id)
+{
+	const struct rdma_cm_id *consumer = id->context;
+
+	return get_net(consumer->route.addr.dev_addr.net);
+}
+
+/*
+ * For a listener on every device (cma_listen_on_dev): what the listeners of one
+ * server have in common, and no others.
+ */
+uintptr_t kapi_cm_id_server(const struct iw_cm_id *id)
+{
+	const struct rdma_cm_id *consumer = id->context;
+
+	return (uintptr_t)consumer->context;
+}
+
 struct pid *kapi_get_process(void)
 {
 	return get_pid(task_tgid(current));

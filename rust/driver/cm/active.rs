@@ -15,6 +15,7 @@ use super::{
         Handshake,
         Inner, //
     },
+    loopback,
     mpa_io,
     shown,
     up::find_qp,
@@ -65,7 +66,9 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     } else {
         RtrSet::NONE
     };
-    let config = mpa_io::config(dev, ird, ord, rtr);
+    let mut config = mpa_io::config(dev, ird, ord, rtr);
+    // The loopback interface has no other path.
+    config.resume &= !local.is_loopback();
     let machine = KBox::new(Initiator::new(config), GFP_KERNEL_ACCOUNT)?;
     let mut frame = [0u8; MAX_FRAME];
     let len = machine
@@ -74,7 +77,7 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let mut request = KVec::new();
     request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL_ACCOUNT)?;
 
-    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let ns = loopback::namespace(dev, &id, &local)?;
     let sock = Socket::new(dev.shared.net.clone(), &ns, remote.family())?;
     if remote.family() == Family::V6 && id.afonly() {
         sock.set_v6only()?;

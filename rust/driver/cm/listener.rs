@@ -23,8 +23,10 @@ use crate::kapi::{
         Acceptor,
         Family,
         ListenOpts,
+        NetNs,
         SockAddr,
-        Socket, //
+        Socket,
+        LOOPBACK_IFINDEX, //
     },
     rdma::iwcm::CmId,
     wq, //
@@ -114,16 +116,36 @@ impl Acceptor for Hook {
 /// `iw_create_listen`.
 pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
     let addr = id.local_addr()?;
+    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let ifindex = dev.netdev.ifindex();
+    let server = id.server();
     let opts = ListenOpts {
         backlog,
         // For a wildcard id the core listens on every device. Each one accepts what comes in
         // through its own interface.
-        ifindex: addr.is_any().then(|| dev.netdev.ifindex()),
+        ifindex: addr.is_any().then_some(ifindex),
         // The core sets `afonly` for every IPv4 id, where `v6only` would hide the socket.
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
-    listen(dev, Some(id), KVec::new(), &addr, &opts)
+    // The core does the same for a loopback address, which it takes for a wildcard.
+    let joins = id.net() == ns && (addr.is_any() || addr.is_loopback());
+    let alone = !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
+    let listener = Listener::new(dev, Some(id), KVec::new())?;
+    if alone {
+        listener.listen(&ns, &addr, &opts)?;
+    }
+    if joins {
+        let joined = dev
+            .shared
+            .loopbacks
+            .join(server, &listener, &ns, &addr, &opts);
+        if let Err(e) = joined {
+            let _ = destroy_listen(listener);
+            return Err(e);
+        }
+    }
+    Ok(listener)
 }
 
 /// Listens for a QP that waits for `peer`, or, without one, for the peers of sessions. The listener
@@ -144,37 +166,28 @@ pub(super) fn listen_for_pairs(
     if let Some(peer) = peer {
         expected.push(peer, GFP_KERNEL)?;
     }
-    listen(dev, None, expected, addr, &opts)
+    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let listener = Listener::new(dev, None, expected)?;
+    listener.listen(&ns, addr, &opts)?;
+    Ok(listener)
 }
 
-fn listen(
-    dev: &DeviceRef,
-    cm_id: Option<CmId<Siw>>,
-    expected: KVec<[u8; 16]>,
-    addr: &SockAddr,
-    opts: &ListenOpts,
-) -> Result<Arc<Listener>> {
-    let public = cm_id.is_none() && expected.is_empty();
-    let ns = dev.netdev.net().ok_or(ENODEV)?;
-    let listener = Arc::pin_init(
-        pin_init!(Listener {
-            cm_id,
-            expected <- ranked_mutex!(Rank::Expected, expected),
-            public: Atomic::new(public),
-            dev: dev.clone(),
-            sock: SetOnce::new(),
-            open: Atomic::new(true),
-            embryos <- ranked_mutex!(Rank::Embryos, Embryos::new()),
-            work <- new_delayed_work!("siw_listener"),
-        }),
-        GFP_KERNEL_ACCOUNT,
-    )?;
-    let hook = Arc::new(Hook(listener.clone()), GFP_KERNEL_ACCOUNT)?;
-    let sock = net::Listener::new(dev.shared.net.clone(), &ns, addr, opts, hook)?;
-    listener.sock.populate(sock);
-    // Connections may have come in before `sock` was set.
-    listener.wake();
-    Ok(listener)
+/// Accepts connections from `sock` while `open`, and has them admitted. An error means that memory
+/// is short, most likely: there may be more connections. May sleep.
+pub(super) fn accept_from(
+    sock: &net::Listener,
+    open: impl Fn() -> bool,
+    admit: impl Fn(Socket) -> Result,
+) -> Result {
+    while open() {
+        let Some(child) = sock.accept()? else {
+            break;
+        };
+        // A child that cannot be admitted is closed when it is dropped.
+        admit(child)?;
+        context::cond_resched();
+    }
+    Ok(())
 }
 
 /// `iw_destroy_listen`: stops listening and drops connections without a complete request. Those
@@ -185,11 +198,48 @@ pub(super) fn destroy_listen(listener: Arc<Listener>) -> Result {
         sock.close();
     }
     wq::cancel_delayed_sync::<_, 0>(&listener);
+    if let Some(id) = &listener.cm_id {
+        listener.dev.shared.loopbacks.leave(id.server(), &listener);
+    }
     listener.wake_embryos();
     Ok(())
 }
 
 impl Listener {
+    fn new(
+        dev: &DeviceRef,
+        cm_id: Option<CmId<Siw>>,
+        expected: KVec<[u8; 16]>,
+    ) -> Result<Arc<Self>> {
+        let public = cm_id.is_none() && expected.is_empty();
+        Arc::pin_init(
+            pin_init!(Self {
+                cm_id,
+                expected <- ranked_mutex!(Rank::Expected, expected),
+                public: Atomic::new(public),
+                dev: dev.clone(),
+                sock: SetOnce::new(),
+                open: Atomic::new(true),
+                embryos <- ranked_mutex!(Rank::Embryos, Embryos::new()),
+                work <- new_delayed_work!("siw_listener"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    fn listen(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
+        let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
+        let sock = net::Listener::new(self.dev.shared.net.clone(), ns, addr, opts, hook)?;
+        self.sock.populate(sock);
+        // Connections may have come in before `sock` was set.
+        self.wake();
+        Ok(())
+    }
+
+    pub(super) fn dev(&self) -> &DeviceRef {
+        &self.dev
+    }
+
     pub(super) fn cm_id(&self) -> Option<&CmId<Siw>> {
         self.cm_id.as_ref()
     }
@@ -263,26 +313,15 @@ impl Listener {
         let Some(sock) = self.sock.as_ref() else {
             return;
         };
-        while self.is_open() {
-            let admitted = match sock.accept() {
-                Ok(None) => return,
-                // A child that cannot be admitted is closed when it is dropped.
-                Ok(Some(child)) => self.admit(child),
-                Err(e) => Err(e),
-            };
-            if admitted.is_err() {
-                // Most likely memory is short. More connections may be waiting, so this tries
-                // again.
-                let delay = msecs_to_jiffies(Deadline::Retry.ms());
-                self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
-                return;
-            }
-            context::cond_resched();
+        let accepted = accept_from(sock, || self.is_open(), |child| self.admit(child));
+        if accepted.is_err() {
+            let delay = msecs_to_jiffies(Deadline::Retry.ms());
+            self.dev.shared.cm.mod_delayed::<_, 0>(self.clone(), delay);
         }
     }
 
     /// Makes an endpoint of a new connection.
-    fn admit(self: &Arc<Self>, child: Socket) -> Result {
+    pub(super) fn admit(self: &Arc<Self>, child: Socket) -> Result {
         let expected = self.cm_id.is_some()
             || self.is_public()
             || child.peer_addr().is_ok_and(|peer| self.expects(&peer));

@@ -26,6 +26,7 @@ pub(crate) mod listener;
 mod active;
 mod closing;
 mod hook;
+mod loopback;
 mod mpa_io;
 mod pair;
 mod passive;
@@ -72,6 +73,7 @@ use kernel::{
 pub(crate) use self::{
     endpoint::Endpoint,
     listener::Listener,
+    loopback::Loopbacks,
     pair::{
         Doors,
         Pair, //
@@ -314,7 +316,8 @@ impl Endpoints {
     pub(crate) fn abort_without_addr(&self, net: &NetNs) {
         self.for_each(|ep| {
             let local = ep.socket().local_addr().map(listener::unmapped);
-            if !local.is_ok_and(|local| !net.has_addr(&local)) {
+            // A loopback address may be that of another namespace, see `loopback::namespace`.
+            if !local.is_ok_and(|local| !local.is_loopback() && !net.has_addr(&local)) {
                 return;
             }
             match ep.has_session() {

@@ -16,6 +16,7 @@ use super::{
         Stage, //
     },
     listener,
+    loopback,
     mpa_io,
     shown,
     to_event,
@@ -125,9 +126,10 @@ impl Endpoint {
             return Err(EINVAL);
         };
         let (ird, ord) = inner.depth;
+        let local = listener::unmapped(self.socket().local_addr()?);
         id.upcall(CmEvent::ConnectRequest {
             number: self.id,
-            local: listener::unmapped(self.socket().local_addr()?),
+            local: loopback::own_addr(&self.dev, local)?,
             remote: listener::unmapped(self.socket().peer_addr()?),
             ird,
             ord,

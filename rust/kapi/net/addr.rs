@@ -93,11 +93,24 @@ impl SockAddr {
         }
     }
 
+    /// True for an address that means the host itself: 127.0.0.0/8 and `::1`.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match *self {
+            SockAddr::V4 { addr, .. } => core::net::Ipv4Addr::from(addr).is_loopback(),
+            SockAddr::V6 { addr, .. } => core::net::Ipv6Addr::from(addr).is_loopback(),
+        }
+    }
+
     /// The port.
     pub(crate) fn port(&self) -> u16 {
         match *self {
             SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => port,
         }
+    }
+
+    /// True if both are the same address, whatever their ports.
+    pub(crate) fn is_same_host(&self, other: &Self) -> bool {
+        self.with_port(0) == other.with_port(0)
     }
 
     /// The address with another port.

@@ -64,7 +64,8 @@ pub(crate) use mark::{
 pub(crate) use netdev::{
     arphrd,
     NetDev,
-    NetNs, //
+    NetNs,
+    LOOPBACK_IFINDEX, //
 };
 pub(crate) use notifier::{
     AddrEvent,

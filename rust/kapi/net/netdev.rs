@@ -30,6 +30,9 @@ pub(crate) mod arphrd {
     pub(crate) const NONE: u16 = bindings::ARPHRD_NONE as u16;
 }
 
+/// The index of the loopback device of each namespace (`LOOPBACK_IFINDEX`).
+pub(crate) const LOOPBACK_IFINDEX: u32 = 1;
+
 /// A counted reference to a network namespace.
 ///
 /// # Invariants
@@ -43,7 +46,18 @@ unsafe impl Send for NetNs {}
 unsafe impl Sync for NetNs {}
 
 impl NetNs {
-    pub(super) fn as_raw(&self) -> *mut bindings::net {
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    ///
+    /// `net` must be a valid namespace, and the caller must own a reference to it.
+    pub(in crate::kapi) unsafe fn from_raw(net: *mut bindings::net) -> Self {
+        // INVARIANT: By the contract of this function.
+        // SAFETY: Not null, since it is valid.
+        Self(unsafe { NonNull::new_unchecked(net) })
+    }
+
+    pub(in crate::kapi) fn as_raw(&self) -> *mut bindings::net {
         self.0.as_ptr()
     }
 

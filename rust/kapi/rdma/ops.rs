@@ -182,6 +182,7 @@ impl<D: Driver> Table<D> {
         post_srq_recv: op!(<D::Srq>::HAS_POST_RECV, srq::post_srq_recv::<D>),
         query_device: Some(device::query_device::<D>),
         query_gid: op!(D::HAS_QUERY_GID, device::query_gid::<D>),
+        query_pkey: Some(device::query_pkey),
         query_port: Some(device::query_port::<D>),
         query_qp: op!(<D::Qp>::HAS_QUERY, qp::query_qp::<D>),
         query_srq: op!(<D::Srq>::HAS_QUERY, srq::query_srq::<D>),

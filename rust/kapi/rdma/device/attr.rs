@@ -170,6 +170,10 @@ impl DeviceAttr {
     }
 }
 
+/// Entries of the P_Key table. No protocol here has P_Keys, but rdma_cm reads entry 0 of a device
+/// that it chooses for the loopback address (`cma_bind_loopback`).
+pub(super) const PKEYS: u16 = 1;
+
 /// The state of a port (`struct ib_port_attr`).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PortAttr {
@@ -221,6 +225,7 @@ impl PortAttr {
         out.active_mtu = mtu_enum(self.active_mtu);
         out.gid_tbl_len = Count::at_most(self.gid_tbl_len);
         out.max_msg_sz = self.max_msg_sz;
+        out.pkey_tbl_len = PKEYS;
         out.active_speed = self.speed;
         out.active_width = self.width;
         out.port_cap_flags = self.cap_flags;

@@ -9,6 +9,7 @@ use kernel::{
 };
 
 use super::{
+    attr::PKEYS,
     Device,
     Driver, //
 };
@@ -35,6 +36,9 @@ use crate::kapi::{
         umem, //
     }, //
 };
+
+/// The P_Key of a port without partitions (`IB_DEFAULT_PKEY_FULL`).
+const DEFAULT_PKEY: u16 = 0xffff;
 
 /// # Safety
 ///
@@ -91,6 +95,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn get_port_immutable<D: Driver>(
     let out = unsafe { &mut *immutable };
     to_errno(D::query_port(dev).map(|attr| {
         out.gid_tbl_len = count(attr.gid_tbl_len as usize);
+        out.pkey_tbl_len = PKEYS.into();
         out.core_cap_flags = D::PROTOCOL.core_cap_flags();
     }))
 }
@@ -113,6 +118,23 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn query_gid<D: Driver>(
         unsafe { *gid = ib_gid { raw } };
         Ok(0)
     })
+}
+
+/// # Safety
+///
+/// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn query_pkey(
+    _dev: *mut ib_device,
+    _port: u32,
+    index: u16,
+    pkey: *mut u16,
+) -> Int {
+    if index >= PKEYS {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By *valid*.
+    unsafe { *pkey = DEFAULT_PKEY };
+    0
 }
 
 /// # Safety

@@ -22,7 +22,10 @@ use crate::kapi::{
         iw_cm_id, //
     },
     errno,
-    net::SockAddr,
+    net::{
+        NetNs,
+        SockAddr, //
+    },
     rdma::{
         device::Driver,
         ops::to_errno,
@@ -142,6 +145,30 @@ impl<D: Driver> CmId<D> {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
         // long. Of the QP only the address is used.
         unsafe { bindings::kapi_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
+    }
+
+    /// The namespace in which the consumer made the identifier.
+    pub(crate) fn net(&self) -> NetNs {
+        // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own, and
+        // with it the namespace, for as long.
+        let net = unsafe { bindings::kapi_cm_id_get_net(self.raw.as_ptr()) };
+        // SAFETY: The reference was just taken.
+        unsafe { NetNs::from_raw(net) }
+    }
+
+    /// True if the device of the identifier may be used in the namespace `ns`. In the core's mode
+    /// "shared" this is true of all.
+    pub(crate) fn sees_device(&self, ns: &NetNs) -> bool {
+        // SAFETY: An identifier keeps its device, and `ns` is valid.
+        unsafe { bindings::rdma_dev_access_netns(self.id().device, ns.as_raw()) }
+    }
+
+    /// Identifies the server of a listener. rdma_cm makes a listener on each device for a server
+    /// that is bound to no device; these have the same number, for as long as one of them exists.
+    pub(crate) fn server(&self) -> usize {
+        // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
+        // long. What that refers to is only a number here.
+        unsafe { bindings::kapi_cm_id_server(self.raw.as_ptr()) }
     }
 
     /// Reports an event. Any context. If it fails, the consumer does not get the event.
