@@ -76,7 +76,7 @@ impl<D: Driver> Files<D> {
     ];
     const GROUP: attribute_group = {
         let mut group = attribute_group {
-            name: c"counters".as_ptr().cast(),
+            name: c"counters".to_bytes_with_nul().as_ptr(),
             ..pin_init::zeroed()
         };
         group.__bindgen_anon_2.attrs = (&raw const *Self::list()).cast_mut().cast();
@@ -93,7 +93,7 @@ impl<D: Driver> Files<D> {
 
     const fn file<const INDEX: usize>(name: &'static CStr) -> ib_port_attribute {
         let mut file: ib_port_attribute = pin_init::zeroed();
-        file.attr.name = name.as_ptr().cast();
+        file.attr.name = name.to_bytes_with_nul().as_ptr();
         file.attr.mode = 0o444;
         file.show = Some(show::<D, INDEX>);
         file
