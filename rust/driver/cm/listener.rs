@@ -128,9 +128,12 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
-    // The core does the same for a loopback address, which it takes for a wildcard.
-    let joins = id.net() == ns && (addr.is_any() || addr.is_loopback());
-    let alone = !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
+    // For such an id the core makes a listener on the devices of all namespaces. Those of others
+    // are not the server's: their listeners have no socket, because an error would fail the server.
+    let ours = id.net() == ns;
+    // The core takes a loopback address for a wildcard.
+    let joins = ours && (addr.is_any() || addr.is_loopback());
+    let alone = ours && !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
     let listener = Listener::new(dev, Some(id), KVec::new())?;
     if alone {
         listener.listen(&ns, &addr, &opts)?;
