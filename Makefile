@@ -12,7 +12,7 @@ modules: ## build siw.ko for a stock Debian kernel; 10 min the first time, then 
 	+@scripts/kmake module modules
 
 .PHONY: demo
-demo: modules ## run RDMA between two guests, all set-up included; 10 min the first time, then 2 min
+demo: ## run RDMA between two guests, all set-up included; 7 min the first time, then 2 min
 	@qemu-tests/demo
 
 .PHONY: shell

@@ -143,6 +143,7 @@ class Case:
         self.debian12 = False
         self.smb = False
         self.crates = set()
+        self.programs = None
         self.provider = "stock"
         self.cpus, self.memory, self.nics, self.counted = 1, 1536, 1, False
         self.soak = False
@@ -187,6 +188,9 @@ class Case:
                 elif key == "crate":
                     # A program in Rust of src/ that it runs.
                     self.crates.add(value)
+                elif key == "programs":
+                    # The programs in C of src/ that it runs, without the line all of them.
+                    self.programs = set(value.split())
                 elif key == "debian12":
                     # The case runs programs of Debian 12; the value says why.
                     self.debian12 = True
@@ -882,6 +886,9 @@ def main():
 
     image = output(f"{HERE}/image", args.kernel if args.kernel in QEMU else "stock")
     prepare_out(out, cases, args.kernel)
+    programs = [case.programs for case in cases]
+    if None not in programs:
+        os.environ["SIW_PROGRAMS"] = " ".join(sorted(set().union(*programs)))
     output(f"{HERE}/src/build", f"{out}/bin", *sorted(set().union(*(case.crates for case in cases))))
     if args.kernel in QEMU:
         network = Network(sockets, max(case.nics for case in cases))

@@ -208,6 +208,8 @@ refresh_offered() {
 # A kernel that became known after the last refresh may be on offer now.
 offered_is_old() { [ "$SIW_TOP/scripts/known-kernels" -nt "$ROOT/etc/siw-kernels" ]; }
 
+offered_is_fresh() { [ -n "$(find "$ROOT/etc/siw-kernels" -mmin -10)" ]; }
+
 # siw_series RELEASE: 7.3 for 7.3.4+deb13-amd64.
 siw_series() { sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$1"; }
 
