@@ -53,9 +53,9 @@ pub struct Offer {
     pub session: u64,
     /// Shown by the initiator when it resumes the session.
     pub key: Key,
-    /// Which run of the responder's module this is.
+    /// Run of the responder's module. Informational: no receiver acts on it.
     pub boot_id: u64,
-    /// How often its device has been made in this run.
+    /// Number of its device in this run. Informational, as `boot_id`.
     pub dev_epoch: u32,
     /// Where the responder can be reached, the address in use first. There are none behind `None`.
     pub addresses: [Option<Address>; MAX_ADDRESSES],
