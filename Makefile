@@ -50,6 +50,10 @@ help: ## print this list
 test: ## run lints, host tests, the cases in guests and on the sanitizer kernel; 1 h
 	@scripts/test
 
+.PHONY: check
+check: ## run lints, host tests and twelve cases, on both kernels; for each change
+	@scripts/test --check
+
 .PHONY: host-test
 host-test: ## run the tests of rust/iwarp and of the provider library, on this machine; 1 min
 	@scripts/host-test
