@@ -21,7 +21,7 @@ HALF=${BASH_SOURCE[1]}
 MORE_SIZES="256 1024 16384 262144 4194304"
 QPS="1 16 256 1024" REGIONS="1 1000 100000"
 # C siw's programs have room for some 144 rings.
-[ "$CONTENDER" != c-siw ] || QPS="1 16"
+case $CONTENDER in c-siw | siw-nocrc) QPS="1 16" ;; esac
 # What guests with two CPUs measure has names of its own.
 [ "$KERNEL:$(nproc)" = stock:2 ] && CPUS=-two || CPUS=
 
@@ -34,7 +34,7 @@ if [ "$KERNEL" = stock ]; then
 else
 	# On User Mode Linux each page is a mapping of this machine, whose kernel has a limit for them.
 	ROUND_TRIPS=20000 REG_MIB=128 REGIONS+=" 1000000"
-	[ "$CONTENDER" = c-siw ] || QPS+=" 8192"
+	case $CONTENDER in c-siw | siw-nocrc) ;; *) QPS+=" 8192" ;; esac
 	: "${BENCH_PLACES:=veth loop}" "${BENCH_SECONDS:=1}"
 fi
 
@@ -360,7 +360,7 @@ part_mpi() {
 	local command=$OUT/mpi out=$OUT/mpi-out how
 	[ "$PLACE" = pair ] || return 0
 	case $CONTENDER in
-	siw | siw-crc | c-siw) how=("${MPI_DEVICE[@]}") ;;
+	siw | siw-nocrc | c-siw) how=("${MPI_DEVICE[@]}") ;;
 	tcp) how=(--mca pml ob1 --mca btl "tcp,self" --mca btl_tcp_if_include eth0) ;;
 	*) return 0 ;;
 	esac
