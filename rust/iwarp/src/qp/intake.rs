@@ -146,7 +146,7 @@ const LOOK_MS: u32 = 64;
 ///
 /// A program posts to a mapped queue without a system call, so only a look finds its receive. The
 /// pause is as long as the wait so far. So a message waits no more than twice as long as its
-/// receive is late, or [`LOOK_MS`] longer, and the number of looks is about `limit / LOOK_MS`.
+/// receive is late, or 64 ms longer, and the number of looks is about `limit / 64`.
 pub const fn next_look(waited: u32, limit: u32) -> Option<u32> {
     let pause = match waited {
         0 => 1,
