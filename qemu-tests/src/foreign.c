@@ -107,7 +107,7 @@ static void own(const char *host, int tell, int go)
 	must(write(tell, &making.qp->qp_num, sizeof(uint32_t)) != sizeof(uint32_t));
 	must(read(go, &c, 1) != 1);
 	must(ibv_query_qp(making.qp, &attr, IBV_QP_STATE, &init));
-	if (attr.qp_state != IBV_QPS_RESET)
+	if (attr.qp_state != IBV_QPS_INIT)
 		die("the queue pair is in state %d", attr.qp_state);
 	listen = listener(host);
 	p = with(making.qp->qp_num);

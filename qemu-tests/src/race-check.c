@@ -102,7 +102,7 @@ static void test_overrun(void)
 			post(&b, IBV_WR_SEND, i, NULL);
 		pause_upto(100);
 		must(to(&a, IBV_QPS_RESET));
-		expect(state(&a) == IBV_QPS_RESET);
+		expect(state(&a) == IBV_QPS_INIT);
 		reset(&a, &b);
 		both_to_rts(&a, &b);
 		post_recv(&a, 1);

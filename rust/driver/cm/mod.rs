@@ -360,7 +360,7 @@ enum Step {
     Up = 5,
     /// Teardown begun.
     Teardown = 6,
-    /// /// Connection over.
+    /// Connection over.
     Closed = 7,
 }
 

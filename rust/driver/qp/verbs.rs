@@ -162,7 +162,12 @@ impl qp::Operations<Siw> for Qp {
     fn query(qp: &QpObj) -> Result<qp::Info> {
         let depths = qp.depths.read_once();
         Ok(qp::Info {
-            state: shown(qp.state()),
+            // A queue pair of iWARP has no RESET to be seen: a new one is in INIT, as rdma-core's
+            // tests expect of it.
+            state: match shown(qp.state()) {
+                qp::State::Reset => qp::State::Init,
+                state => state,
+            },
             cap: qp.actual_cap(),
             path_mtu: qp.dev.netdev.mtu(),
             access: qp.access.read_once() | access::LOCAL_WRITE,
@@ -309,12 +314,16 @@ impl QpObj {
     /// connection manager. Sleeps.
     fn reset(&self) -> Result {
         // From here on no peer comes: it has come, or the wait has ended.
-        self.end_wait();
+        let waited = self.end_wait();
         if self.has_had_peer() {
             return self.renew();
         }
         self.step(Event::Modify(State::Reset))?;
-        self.go_back();
+        // Without a wait a connection manager may be connecting the queue pair at this moment, and
+        // what is posted is that connection's.
+        if waited {
+            self.go_back();
+        }
         self.access.write_once(0);
         *self.path.lock() = qp::Path::default();
         Ok(())
@@ -404,12 +413,13 @@ impl QpObj {
         Ok(())
     }
 
-    /// Ends the wait for a peer, if there is one. Sleeps.
-    fn end_wait(&self) {
+    /// Ends the wait for a peer. `false` if there is none. Sleeps.
+    fn end_wait(&self) -> bool {
         let pair = self.pair.lock().take();
-        if let Some(pair) = pair {
+        if let Some(pair) = &pair {
             pair.cancel_sync();
         }
+        pair.is_some()
     }
 
     /// Goes back to before RTR, after [`Self::end_wait`]: no peer is expected, and nothing is
