@@ -158,9 +158,9 @@ fn dead_after(millis: u32) -> Result<u32> {
     }
 }
 
-/// As long as a connection settles after the peer's FIN (`iwarp::cm`), and far less than a peer's
+/// Less than a connection settles after the peer's FIN (`iwarp::cm`), and far less than a peer's
 /// `dead_after`: its window is closed meanwhile.
-const RECV_WAIT_MAX: u32 = 5_000;
+const RECV_WAIT_MAX: u32 = 4_000;
 
 fn recv_wait(millis: u32) -> Result<u32> {
     match millis {

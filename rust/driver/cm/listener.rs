@@ -116,7 +116,7 @@ impl Acceptor for Hook {
 /// `iw_create_listen`.
 pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
     let addr = id.local_addr()?;
-    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let ns = dev.netdev.net().filter(|ns| id.net() == *ns);
     let ifindex = dev.netdev.ifindex();
     let server = id.server();
     let opts = ListenOpts {
@@ -128,13 +128,16 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
-    // For such an id the core makes a listener on the devices of all namespaces. Those of others
-    // are not the server's: their listeners have no socket, because an error would fail the server.
-    let ours = id.net() == ns;
-    // The core takes a loopback address for a wildcard.
-    let joins = ours && (addr.is_any() || addr.is_loopback());
-    let alone = ours && !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
     let listener = Listener::new(dev, Some(id), KVec::new())?;
+    // For such an id the core makes a listener on the devices of all namespaces. Those of others,
+    // and of one that ends, are not the server's: their listeners have no socket, because an error
+    // would fail the server.
+    let Some(ns) = ns else {
+        return Ok(listener);
+    };
+    // The core takes a loopback address for a wildcard.
+    let joins = addr.is_any() || addr.is_loopback();
+    let alone = !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
     if alone {
         listener.listen(&ns, &addr, &opts)?;
     }
