@@ -170,7 +170,7 @@ pub(super) fn listen_for_pairs(
     };
     let mut expected = KVec::new();
     if let Some(peer) = peer {
-        expected.push(peer, GFP_KERNEL)?;
+        expected.push(peer, GFP_KERNEL_ACCOUNT)?;
     }
     let ns = dev.netdev.net().ok_or(ENODEV)?;
     let listener = Listener::new(dev, None, expected)?;
@@ -256,7 +256,7 @@ impl Listener {
 
     /// Adds one QP that waits for a connection from `peer`. Sleeps.
     pub(super) fn expect_from(&self, peer: [u8; 16]) -> Result {
-        Ok(self.expected.lock().push(peer, GFP_KERNEL)?)
+        Ok(self.expected.lock().push(peer, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Removes one QP that waits for `peer`. Sleeps.

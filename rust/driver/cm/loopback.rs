@@ -130,12 +130,15 @@ impl Loopbacks {
     ) -> Result {
         let mut servers = self.servers.lock();
         if let Some(loopback) = servers.get(&server) {
-            return Ok(loopback.members.lock().push(listener.clone(), GFP_KERNEL)?);
+            return Ok(loopback
+                .members
+                .lock()
+                .push(listener.clone(), GFP_KERNEL_ACCOUNT)?);
         }
         let mut members = KVec::new();
-        members.push(listener.clone(), GFP_KERNEL)?;
+        members.push(listener.clone(), GFP_KERNEL_ACCOUNT)?;
         let loopback = Loopback::new(listener.dev().shared.clone(), members)?;
-        let node = RBTreeNode::new(server, loopback.clone(), GFP_KERNEL)?;
+        let node = RBTreeNode::new(server, loopback.clone(), GFP_KERNEL_ACCOUNT)?;
         let opts = ListenOpts {
             ifindex: Some(LOOPBACK_IFINDEX),
             ..*opts
@@ -175,12 +178,12 @@ impl Loopback {
                 shared,
                 work <- new_delayed_work!("siw_loopback"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
     fn open(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
-        let hook = Arc::new(Hook(self.clone()), GFP_KERNEL)?;
+        let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let net = self.shared.net.clone();
         self.sock
             .populate(net::Listener::new(net, ns, addr, opts, hook)?);
