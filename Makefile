@@ -8,11 +8,11 @@ MAKEFLAGS += --no-print-directory
 ## Try it and use it
 
 .PHONY: modules
-modules: ## build siw.ko for a stock Debian kernel; 10 min the first time, then seconds
+modules: ## build siw.ko for a stock Debian kernel; 4 min the first time, then seconds
 	+@scripts/kmake module modules
 
 .PHONY: demo
-demo: ## run RDMA between two guests, all set-up included; 7 min the first time, then 2 min
+demo: ## run RDMA between two guests, all set-up included; 4 min the first time, then 1 min
 	@qemu-tests/demo
 
 .PHONY: shell
