@@ -19,6 +19,7 @@ struct dma_buf_attachment;
 
 /* Device and user data */
 void kapi_ib_name_by_user(struct ib_device *dev);
+u32 kapi_ib_netns(struct ib_device *dev);
 bool kapi_port_active(struct net_device *ndev);
 u32 kapi_num_possible_cpus(void);
 void kapi_sysfs_attr_init(struct attribute *attr);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/siw/DEVICE/{qps,tpt,life}`.
+//! `/sys/kernel/debug/siw/DEVICE/{qps,tpt,life}`. For a device outside of the initial network
+//! namespace the folder is `DEVICE@INUM`, with the inode number of the namespace.
 
 use super::{
     tpt::Tpt,
     DeviceRef,
     QpObj, //
 };
-use crate::kapi::rdma::ObjTable;
+use crate::kapi::rdma::{
+    DeviceName,
+    ObjTable, //
+};
 use iwarp::{
     cm::pair::Life,
     mem::access::Kind, //
@@ -19,7 +23,7 @@ use kernel::{
     },
     fmt,
     prelude::*,
-    str::CStr,
+    str::CString,
     sync::Arc, //
 };
 
@@ -32,9 +36,12 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Creates the files of device `name` below `parent`.
-    pub(crate) fn new(parent: &Dir, name: &CStr, dev: &DeviceRef) -> Result<Self> {
-        let dir = parent.subdir(name);
+    /// Creates the files of the device below `parent`.
+    pub(crate) fn new(parent: &Dir, name: DeviceName<'_>, dev: &DeviceRef) -> Result<Self> {
+        let dir = match name.netns {
+            None => parent.subdir(name.name),
+            Some(inum) => parent.subdir(&CString::try_from_fmt(fmt!("{}@{inum}", name.name))?),
+        };
         let qps = KBox::pin_init(
             dir.read_callback_file(c"qps", Ok::<_, Error>(dev.qps.clone()), &show_qps),
             GFP_KERNEL,

@@ -38,6 +38,17 @@ void kapi_ib_name_by_user(struct ib_device *dev)
 	ib_mark_name_assigned_by_user(dev);
 }
 
+/*
+ * The inode number of the device's namespace; 0 for the initial one. The core
+ * moves devices out of a namespace before that ends.
+ */
+u32 kapi_ib_netns(struct ib_device *dev)
+{
+	const struct net *net = rdma_dev_net(dev);
+
+	return net_eq(net, &init_net) ? 0 : net->ns.inum;
+}
+
 bool kapi_port_active(struct net_device *ndev)
 {
 	return ib_get_curr_port_state(ndev) == IB_PORT_ACTIVE;

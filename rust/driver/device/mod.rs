@@ -47,6 +47,7 @@ use crate::{
             port_cap,
             DeviceAttr,
             DeviceConfig,
+            DeviceName,
             Driver,
             NodeType,
             ObjTable,
@@ -203,7 +204,6 @@ impl Device {
         let tpt = Tpt::new(shared.clone())?;
         let qps = Arc::pin_init(ObjTable::new(), GFP_KERNEL)?;
         let part_id = NEXT_PART_ID.fetch_add(1, Relaxed);
-        let debugfs = shared.debugfs.clone();
         let pages_taken = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let dev = Arc::pin_init(
             try_pin_init!(Self {
@@ -234,13 +234,9 @@ impl Device {
             node_desc: c"Software iWARP stack",
             num_comp_vectors: num_possible_cpus(),
         };
-        let new = IbDevice::new(module, &cfg, dev.clone())?;
+        let new = IbDevice::new(module, &cfg, dev)?;
         new.set_netdev(ndev)?;
-        new.register(name)?;
-        // The device works without its debugfs files.
-        let files = Files::new(&debugfs, name, &dev).ok();
-        *dev.files.lock() = files;
-        Ok(())
+        new.register(name)
     }
 
     /// Ends the device: waits for the readers of its debugfs files and for the end of its
@@ -465,6 +461,15 @@ impl Driver for Siw {
 
     fn coming(dev: &IbDevice) {
         dev.endpoints.admit();
+    }
+
+    fn named(dev: &IbDevice, name: DeviceName<'_>) {
+        // The old folder goes first, because its name may be the same.
+        let old = dev.files.lock().take();
+        drop(old);
+        // The device works without its debugfs files.
+        let files = Files::new(&dev.shared.debugfs, name, dev).ok();
+        *dev.files.lock() = files;
     }
 
     fn going(dev: &IbDevice) {

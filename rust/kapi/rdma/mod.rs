@@ -52,7 +52,7 @@ pub(crate) use self::{
     details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, port_cap, Device, DeviceAttr, DeviceConfig,
-        Driver, NodeType, PortAttr, PortEvent, Protocol, Traffic,
+        DeviceName, Driver, NodeType, PortAttr, PortEvent, Protocol, Traffic,
     },
     gate::InUse,
     link::{LinkOps, LinkRegistration},

@@ -21,6 +21,7 @@ use kernel::{
 use super::{
     device::{
         Device,
+        DeviceName,
         Driver, //
     },
     umem::ReleaseQueue, //
@@ -71,7 +72,7 @@ unsafe impl<D: Driver> Sync for DriverRegistration<D> {}
 
 impl<D: Driver> DriverRegistration<D> {
     /// Registers the provider as a client of that name. From then on the core calls
-    /// [`Driver::coming`] and [`Driver::going`]. May sleep.
+    /// [`Driver::coming`], [`Driver::named`] and [`Driver::going`]. May sleep.
     ///
     /// The devices' memory needs the queue of releases. A module that may use memory after its
     /// devices are gone keeps a reference until then.
@@ -82,6 +83,7 @@ impl<D: Driver> DriverRegistration<D> {
             name: name.as_char_ptr(),
             add: Some(add::<D>),
             remove: Some(remove::<D>),
+            rename: Some(rename::<D>),
             ..pin_init::zeroed()
         };
         let client = KBox::new(Opaque::new(client), GFP_KERNEL)?;
@@ -115,8 +117,21 @@ unsafe extern "C" fn add<D: Driver>(dev: *mut ib_device) -> ffi::c_int {
         return ENODEV.to_errno();
     }
     // SAFETY: `is_ours` says that it is of `D`, and the core keeps it registered during the call.
-    D::coming(unsafe { Device::<D>::from_raw(dev) });
+    let this = unsafe { Device::<D>::from_raw(dev) };
+    D::coming(this);
+    // SAFETY: The core holds `devices_rwsem`, without which it neither renames nor moves a device.
+    D::named(this, unsafe { DeviceName::from_raw(dev) });
     0
+}
+
+/// # Safety
+///
+/// Called by the core with a device that `add` wanted, and that is still registered.
+unsafe extern "C" fn rename<D: Driver>(dev: *mut ib_device, _data: *mut ffi::c_void) {
+    // SAFETY: By the requirements of this function.
+    let this = unsafe { Device::<D>::from_raw(dev) };
+    // SAFETY: As in `add`, the core holds `devices_rwsem`.
+    D::named(this, unsafe { DeviceName::from_raw(dev) });
 }
 
 /// # Safety

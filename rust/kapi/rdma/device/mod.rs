@@ -150,6 +150,33 @@ pub(crate) enum PortEvent {
     GidChange,
 }
 
+/// The name of a device and the network namespace in which it is unique.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceName<'a> {
+    /// The name.
+    pub(crate) name: &'a CStr,
+    /// Inode number of the namespace. `None` for the initial one.
+    pub(crate) netns: Option<u32>,
+}
+
+impl DeviceName<'_> {
+    /// # Safety
+    ///
+    /// `dev` is being registered or is registered. During the lifetime the core neither renames it
+    /// nor moves it to another namespace.
+    pub(super) unsafe fn from_raw(dev: *mut ib_device) -> Self {
+        // SAFETY: The core has written the name, which ends with a zero. By the requirements of
+        // this function it stays as it is.
+        let name = unsafe { CStr::from_char_ptr((&raw const (*dev).name).cast()) };
+        // SAFETY: By the requirements of this function the device has a namespace, and stays there.
+        let netns = unsafe { bindings::kapi_ib_netns(dev) };
+        Self {
+            name,
+            netns: (netns != 0).then_some(netns),
+        }
+    }
+}
+
 impl<D: Driver> Device<D> {
     /// Allocates a device. May sleep.
     #[expect(clippy::new_ret_no_self, reason = "it is owned until it is registered")]

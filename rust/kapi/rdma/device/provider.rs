@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use super::{
     Device,
     DeviceAttr,
+    DeviceName,
     NodeType,
     PortAttr,
     Protocol,
@@ -164,6 +165,10 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
 
     /// Consumers may use the device.
     fn coming(dev: &Device<Self>) {}
+
+    /// The device has this name now: it is being registered, or the administrator has renamed it or
+    /// moved it to another network namespace. The core makes one such call at a time for a device.
+    fn named(dev: &Device<Self>, name: DeviceName<'_>) {}
 
     /// Consumers may not use the device any more: the core takes from them what they have on it
     /// next.
