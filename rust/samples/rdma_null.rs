@@ -137,6 +137,7 @@ struct Module {
 impl kernel::Module for Module {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let cfg = DeviceConfig {
+            net: None,
             node_guid: GUID,
             node_desc: c"Null RDMA device",
             num_comp_vectors: 1,

@@ -229,7 +229,9 @@ impl Device {
             }? Error),
             GFP_KERNEL,
         )?;
+        let ns = ndev.net().ok_or(ENODEV)?;
         let cfg = DeviceConfig {
+            net: Some(&ns),
             node_guid: eui48_to_guid(mac),
             node_desc: c"Software iWARP stack",
             num_comp_vectors: num_possible_cpus(),

@@ -40,7 +40,10 @@ use crate::kapi::{
         ib_device,
         rdma_stat_desc, //
     },
-    net::NetDev,
+    net::{
+        NetDev,
+        NetNs, //
+    },
     version, //
 };
 
@@ -63,7 +66,9 @@ pub(super) const PORT: u32 = 1;
 /// # Examples
 ///
 /// ```ignore
+/// let ns = ndev.net().ok_or(ENODEV)?;
 /// let cfg = DeviceConfig {
+///     net: Some(&ns),
 ///     node_guid: GUID,
 ///     node_desc: c"My RDMA device",
 ///     num_comp_vectors: 1,
@@ -135,6 +140,9 @@ impl Protocol {
 
 /// The attributes of a new device.
 pub(crate) struct DeviceConfig<'a> {
+    /// The network namespace of the device, `None` for the initial one. If the core shares devices
+    /// between namespaces it ignores this and takes the initial one.
+    pub(crate) net: Option<&'a NetNs>,
     /// An EUI-64.
     pub(crate) node_guid: [u8; 8],
     /// A name for humans, of at most 63 bytes; what is longer is cut off.
@@ -180,11 +188,11 @@ impl DeviceName<'_> {
 impl<D: Driver> Device<D> {
     /// Allocates a device. May sleep.
     #[expect(clippy::new_ret_no_self, reason = "it is owned until it is registered")]
-    pub(crate) fn new<E>(
+    pub(crate) fn new<'a, E>(
         module: &'static ThisModule,
-        cfg: &DeviceConfig<'_>,
+        cfg: &DeviceConfig<'a>,
         data: impl PinInit<D::Data, E>,
-    ) -> Result<NewDevice<D>>
+    ) -> Result<NewDevice<'a, D>>
     where
         Error: From<E>,
     {
@@ -203,9 +211,10 @@ impl<D: Driver> Device<D> {
         let settings = Files::<D>::new()?;
         let group = settings.group();
 
-        // SAFETY: `init_net` is there forever.
-        let dev =
-            unsafe { bindings::_ib_alloc_device(size_of::<Self>(), &raw mut bindings::init_net) };
+        let net = cfg.net.map_or(&raw mut bindings::init_net, NetNs::as_raw);
+        // SAFETY: `init_net` is there forever. Otherwise the namespace is borrowed until the device
+        // is registered; from then on the core moves the device out of it before it ends.
+        let dev = unsafe { bindings::_ib_alloc_device(size_of::<Self>(), net) };
         if dev.is_null() {
             return Err(ENOMEM);
         }
@@ -362,12 +371,13 @@ impl<D: Driver> Device<D> {
 /// # Invariants
 ///
 /// `dev` is an initialised device that only this refers to.
-pub(crate) struct NewDevice<D: Driver> {
+pub(crate) struct NewDevice<'a, D: Driver> {
     dev: *mut Device<D>,
-    _p: PhantomData<Device<D>>,
+    /// The device, and its namespace, to which the core takes no reference.
+    _p: PhantomData<(Device<D>, &'a NetNs)>,
 }
 
-impl<D: Driver> Deref for NewDevice<D> {
+impl<D: Driver> Deref for NewDevice<'_, D> {
     type Target = Device<D>;
 
     fn deref(&self) -> &Device<D> {
@@ -376,7 +386,7 @@ impl<D: Driver> Deref for NewDevice<D> {
     }
 }
 
-impl<D: Driver> NewDevice<D> {
+impl<D: Driver> NewDevice<'_, D> {
     /// Puts the device on top of `ndev`. May sleep.
     pub(crate) fn set_netdev(&self, ndev: &NetDev) -> Result {
         let dev = self.as_raw();
@@ -406,7 +416,7 @@ impl<D: Driver> NewDevice<D> {
     }
 }
 
-impl<D: Driver> Drop for NewDevice<D> {
+impl<D: Driver> Drop for NewDevice<'_, D> {
     fn drop(&mut self) {
         // SAFETY: It is not registered by the type invariants. This calls `dealloc_driver`.
         unsafe { bindings::ib_dealloc_device(self.as_raw()) };
