@@ -82,17 +82,16 @@ void kapi_dev_put(struct net_device *dev);
 void kapi_dev_name(const struct net_device *dev, char name[IFNAMSIZ]);
 u32 kapi_dev_hw_addr(const struct net_device *dev, u8 addr[MAX_ADDR_LEN]);
 u32 kapi_dev_ifindex(const struct net_device *dev);
+u32 kapi_dev_vrf(struct net_device *dev);
 u32 kapi_dev_mtu(const struct net_device *dev);
 u32 kapi_dev_max_mtu(const struct net_device *dev);
 u16 kapi_dev_type(const struct net_device *dev);
 bool kapi_dev_is_up(const struct net_device *dev);
 struct net *kapi_dev_net(struct net_device *dev);
-bool kapi_net_has_addr(struct net *net,
-		       const struct __kernel_sockaddr_storage *addr);
 u32 kapi_dev_addrs(struct net_device *dev,
 		   struct __kernel_sockaddr_storage *out, u32 max);
-u32 kapi_net_addrs(struct net *net, struct __kernel_sockaddr_storage *out,
-		   u32 *index, u32 max);
+u32 kapi_net_addrs(struct net *net, u32 vrf,
+		   struct __kernel_sockaddr_storage *out, u32 *index, u32 max);
 struct net_device *kapi_notifier_dev(void *info);
 struct net_device *kapi_inetaddr(void *ifa,
 				 struct __kernel_sockaddr_storage *out);
@@ -101,6 +100,9 @@ struct net_device *kapi_inet6addr(void *ifa,
 
 /* Sockets: creation and the calls that take the socket lock themselves */
 int kapi_sock_create(struct net *net, int family, struct socket **res);
+int kapi_sk_bind_to_vrf(struct sock *sk);
+bool kapi_sk_has_addr(const struct sock *sk,
+		      const struct __kernel_sockaddr_storage *addr);
 void kapi_sk_prepare(struct sock *sk, struct kapi_sk_callbacks *stock);
 int kapi_sk_swap(struct sock *sk, const struct kapi_sk_callbacks *cb,
 		 void *owner, void **old);

@@ -10,6 +10,7 @@
 #include <net/ip.h>
 #include <net/ip_fib.h>
 #include <net/ipv6.h>
+#include <net/l3mdev.h>
 #include <net/net_namespace.h>
 #include <net/tcp.h>
 #include <trace/events/sock.h>
@@ -189,6 +190,12 @@ u32 kapi_dev_ifindex(const struct net_device *dev)
 	return READ_ONCE(dev->ifindex);
 }
 
+/* The index of the VRF that @dev is in, or is; 0: none. */
+u32 kapi_dev_vrf(struct net_device *dev)
+{
+	return l3mdev_master_ifindex(dev);
+}
+
 u32 kapi_dev_mtu(const struct net_device *dev)
 {
 	return READ_ONCE(dev->mtu);
@@ -217,25 +224,6 @@ struct net *kapi_dev_net(struct net_device *dev)
 	net = maybe_get_net(dev_net_rcu(dev));
 	rcu_read_unlock();
 	return net;
-}
-
-/* Whether @addr is an address of this host in @net, of whatever device. */
-bool kapi_net_has_addr(struct net *net,
-		       const struct __kernel_sockaddr_storage *addr)
-{
-	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)addr;
-	const struct sockaddr_in *sin = (const struct sockaddr_in *)addr;
-	struct net_device *dev = NULL;
-	bool has;
-
-	if (addr->ss_family == AF_INET)
-		return inet_addr_type(net, sin->sin_addr.s_addr) == RTN_LOCAL;
-	rcu_read_lock();
-	if (sin6->sin6_scope_id)
-		dev = dev_get_by_index_rcu(net, sin6->sin6_scope_id);
-	has = ipv6_chk_addr(net, &sin6->sin6_addr, dev, 0);
-	rcu_read_unlock();
-	return has;
 }
 
 static void siw_set_v4(struct __kernel_sockaddr_storage *out, __be32 addr)
@@ -312,18 +300,20 @@ u32 kapi_dev_addrs(struct net_device *dev,
 }
 
 /*
- * The same, for the addresses of a namespace that other hosts can use. @index gets
- * the index of the device of each.
+ * The same, for the addresses of a namespace that other hosts can use, of the VRF
+ * with the index @vrf, or outside of VRFs. @index gets the index of the device of
+ * each.
  */
-u32 kapi_net_addrs(struct net *net, struct __kernel_sockaddr_storage *out,
-		   u32 *index, u32 max)
+u32 kapi_net_addrs(struct net *net, u32 vrf,
+		   struct __kernel_sockaddr_storage *out, u32 *index, u32 max)
 {
 	struct net_device *dev;
 	u32 i, n = 0;
 
 	rcu_read_lock();
 	for_each_netdev_rcu(net, dev) {
-		if (dev->flags & IFF_LOOPBACK)
+		if (dev->flags & IFF_LOOPBACK ||
+		    l3mdev_master_ifindex_rcu(dev) != vrf)
 			continue;
 		i = n;
 		n = siw_add_addrs(dev, true, out, max, n);
@@ -383,6 +373,43 @@ int kapi_sock_create(struct net *net, int family, struct socket **res)
 	sk_net_refcnt_upgrade((*res)->sk);
 	siw_reclassify((*res)->sk);
 	return 0;
+}
+
+/* Replaces the binding of @sk to a device by one to its VRF, or by none. */
+int kapi_sk_bind_to_vrf(struct sock *sk)
+{
+	int ifindex = READ_ONCE(sk->sk_bound_dev_if);
+
+	ifindex = l3mdev_master_ifindex_by_index(sock_net(sk), ifindex);
+	return sock_bindtoindex(sk, ifindex, true);
+}
+
+/*
+ * Whether @addr is an address of this host where @sk is: in its namespace and its
+ * VRF, of whatever device. As in __inet_bind() and __inet6_bind().
+ */
+bool kapi_sk_has_addr(const struct sock *sk,
+		      const struct __kernel_sockaddr_storage *addr)
+{
+	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *sin = (const struct sockaddr_in *)addr;
+	int ifindex = READ_ONCE(sk->sk_bound_dev_if);
+	struct net *net = sock_net(sk);
+	struct net_device *dev;
+	bool has;
+
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(net, ifindex);
+	if (ifindex && !dev)
+		has = false; /* The device is gone. */
+	else if (addr->ss_family == AF_INET)
+		has = inet_addr_type_dev_table(net, dev,
+					       sin->sin_addr.s_addr) ==
+		      RTN_LOCAL;
+	else
+		has = ipv6_chk_addr(net, &sin6->sin6_addr, dev, 0);
+	rcu_read_unlock();
+	return has;
 }
 
 /*

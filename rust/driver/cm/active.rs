@@ -77,8 +77,7 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     let mut request = KVec::new();
     request.extend_from_slice(frame.get(..len).unwrap_or(&[]), GFP_KERNEL_ACCOUNT)?;
 
-    let ns = loopback::namespace(dev, &id, &local)?;
-    let sock = Socket::new(dev.shared.net.clone(), &ns, remote.family())?;
+    let sock = loopback::socket(dev, &id, &local)?;
     if remote.family() == Family::V6 && id.afonly() {
         sock.set_v6only()?;
     }

@@ -123,7 +123,10 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         backlog,
         // For a wildcard id the core listens on every device. Each one accepts what comes in
         // through its own interface.
-        ifindex: addr.is_any().then_some(ifindex),
+        ifindex: match addr.is_any() {
+            true => ifindex,
+            false => dev.netdev.vrf(),
+        },
         // The core sets `afonly` for every IPv4 id, where `v6only` would hide the socket.
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
@@ -164,7 +167,7 @@ pub(super) fn listen_for_pairs(
 ) -> Result<Arc<Listener>> {
     let opts = ListenOpts {
         backlog,
-        ifindex: None,
+        ifindex: dev.netdev.vrf(),
         v6only: false,
         tos: None,
     };
@@ -336,11 +339,11 @@ impl Listener {
             child.abort(errno::econnrefused());
             return Ok(());
         }
-        // The child of a wildcard listener inherits the binding to the interface. Without it, the
-        // stream can follow a route through another interface. A link-local address has no route
-        // without its interface.
+        // The child of a wildcard listener inherits the binding to the interface. With one to the
+        // VRF at most, the stream can follow a route through another interface. A link-local
+        // address has no route without its interface.
         if !matches!(child.local_addr()?, SockAddr::V6 { scope, .. } if scope != 0) {
-            child.bind_to_device(0)?;
+            child.bind_to_vrf()?;
         }
         // The connection may be gone already.
         let Ok(peer) = child.peer_addr() else {

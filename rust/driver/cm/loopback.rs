@@ -20,7 +20,8 @@ use super::{
         accept_from,
         unmapped,
         Listener, //
-    }, //
+    },
+    new_socket, //
 };
 use crate::kapi::{
     errno,
@@ -140,7 +141,7 @@ impl Loopbacks {
         let loopback = Loopback::new(listener.dev().shared.clone(), members)?;
         let node = RBTreeNode::new(server, loopback.clone(), GFP_KERNEL_ACCOUNT)?;
         let opts = ListenOpts {
-            ifindex: Some(LOOPBACK_IFINDEX),
+            ifindex: LOOPBACK_IFINDEX,
             ..*opts
         };
         loopback.open(ns, addr, &opts)?;
@@ -247,19 +248,19 @@ impl Loopback {
     }
 }
 
-/// The namespace of a connection from the local address `local`: that of the device, where the core
-/// has found the address.
+/// A socket for a connection from the local address `local`: where the device is, because the core
+/// has found the address there.
 ///
 /// For a loopback address the core takes the first active device, whatever its namespace
 /// (`cma_bind_loopback`). The address then means the host that the consumer sees, which connects
 /// there as it could without the device. May sleep.
-pub(super) fn namespace(dev: &DeviceRef, id: &CmId<Siw>, local: &SockAddr) -> Result<NetNs> {
+pub(super) fn socket(dev: &DeviceRef, id: &CmId<Siw>, local: &SockAddr) -> Result<Socket> {
     if !local.is_loopback() {
-        return dev.netdev.net().ok_or(ENODEV);
+        return new_socket(dev, local.family());
     }
     let ns = id.net();
     match id.sees_device(&ns) {
-        true => Ok(ns),
+        true => Socket::new(dev.shared.net.clone(), &ns, local.family()),
         false => Err(errno::eaddrnotavail()),
     }
 }

@@ -35,6 +35,7 @@ mod session;
 mod up;
 
 use super::{
+    DeviceRef,
     IbDevice,
     QpRef,
     Siw, //
@@ -43,7 +44,10 @@ use crate::{
     driver::QpObj,
     kapi::{
         errno,
-        net::NetNs,
+        net::{
+            Family,
+            Socket, //
+        },
         rdma::iwcm::{
             self,
             CmId,
@@ -313,11 +317,11 @@ impl Endpoints {
     }
 
     /// Aborts the connections whose local address the host no longer has. May sleep.
-    pub(crate) fn abort_without_addr(&self, net: &NetNs) {
+    pub(crate) fn abort_without_addr(&self) {
         self.for_each(|ep| {
-            let local = ep.socket().local_addr().map(listener::unmapped);
-            // A loopback address may be that of another namespace, see `loopback::namespace`.
-            if !local.is_ok_and(|local| !local.is_loopback() && !net.has_addr(&local)) {
+            let socket = ep.socket();
+            let local = socket.local_addr().map(listener::unmapped);
+            if !local.is_ok_and(|local| !socket.has_addr(&local)) {
                 return;
             }
             match ep.has_session() {
@@ -343,6 +347,14 @@ impl Endpoints {
             ep.wait_closed();
         }
     }
+}
+
+/// A socket in the namespace and the VRF of the device. May sleep.
+fn new_socket(dev: &DeviceRef, family: Family) -> Result<Socket> {
+    let ns = dev.netdev.net().ok_or(ENODEV)?;
+    let sock = Socket::new(dev.shared.net.clone(), &ns, family)?;
+    sock.bind_to_device(dev.netdev.vrf())?;
+    Ok(sock)
 }
 
 /// The steps that the tracepoint `connect` shows. `include/trace/siw.h` names them.

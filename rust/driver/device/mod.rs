@@ -189,9 +189,7 @@ impl WorkItem<0> for Device {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if let Some(net) = this.netdev.net() {
-            this.endpoints.abort_without_addr(&net);
-        }
+        this.endpoints.abort_without_addr();
     }
 }
 

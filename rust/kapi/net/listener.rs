@@ -31,8 +31,8 @@ use kernel::{
 pub(crate) struct ListenOpts {
     /// How many connections may wait to be accepted.
     pub(crate) backlog: u32,
-    /// The index of the only device to listen on, if any.
-    pub(crate) ifindex: Option<u32>,
+    /// The index of the device or VRF to listen on; 0: all devices outside of VRFs.
+    pub(crate) ifindex: u32,
     /// Whether to leave IPv4 to other sockets.
     pub(crate) v6only: bool,
     /// The type of service or traffic class.
@@ -58,9 +58,7 @@ impl Listener {
         if let Some(tos) = opts.tos {
             this.0.set_tos(tos)?;
         }
-        if let Some(ifindex) = opts.ifindex {
-            this.0.bind_to_device(ifindex)?;
-        }
+        this.0.bind_to_device(opts.ifindex)?;
         this.0.bind(addr)?;
         let owner = KBox::new(Owner::Listener(acceptor), GFP_KERNEL_ACCOUNT)?;
         let ours = callbacks::listener(this.0.stock());

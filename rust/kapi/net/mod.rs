@@ -15,6 +15,7 @@ pub(crate) mod skb;
 mod socket;
 mod state;
 mod tx_buf;
+mod vrf;
 
 use crate::kapi::{
     bindings,

@@ -61,19 +61,13 @@ impl NetNs {
         self.0.as_ptr()
     }
 
-    /// Whether this is an address of the host, in the namespace. The port does not matter.
-    pub(crate) fn has_addr(&self, addr: &SockAddr) -> bool {
-        let mut addr = addr.to_raw();
-        // SAFETY: The namespace is valid by the type invariants, and so is the address.
-        unsafe { bindings::kapi_net_has_addr(self.as_raw(), addr.as_mut_ptr()) }
-    }
-
-    /// The addresses of the namespace that other hosts can use, with port 0, and the index of the
-    /// device of each. May sleep.
-    pub(crate) fn addrs(&self) -> Result<KVec<(SockAddr, u32)>> {
+    /// The addresses in the namespace that other hosts can use, with port 0, and the index of the
+    /// device of each: those in the VRF `vrf`, or outside of VRFs if that is 0, see
+    /// [`NetDev::vrf`]. May sleep.
+    pub(crate) fn addrs(&self, vrf: u32) -> Result<KVec<(SockAddr, u32)>> {
         read_addrs(|out, index, max| {
             // SAFETY: Valid by the type invariants; both have `max` elements.
-            unsafe { bindings::kapi_net_addrs(self.as_raw(), out, index, max) }
+            unsafe { bindings::kapi_net_addrs(self.as_raw(), vrf, out, index, max) }
         })
     }
 }

@@ -225,7 +225,7 @@ impl Handle {
         (low..=high).contains(&i32::from(port))
     }
 
-    /// Binds to a device. May sleep.
+    /// Binds to a device, or to none if that is 0. May sleep.
     pub(super) fn bind_to_device(&self, ifindex: u32) -> Result {
         let ifindex = i32::try_from(ifindex)?;
         // SAFETY: Valid by the type invariants.
@@ -294,7 +294,8 @@ impl Socket {
         self.0.is_ephemeral(port)
     }
 
-    /// Binds to a device.
+    /// Binds to the device or VRF with this index, or to none if that is 0. Then the addresses,
+    /// ports and routes are those that it has. Comes before [`Self::bind`].
     pub(crate) fn bind_to_device(&self, ifindex: u32) -> Result {
         self.0.bind_to_device(ifindex)
     }

@@ -11,6 +11,7 @@ use super::{
             Inner, //
         },
         mpa_io,
+        new_socket,
         Teardown, //
     },
     doors::ATTEMPTS,
@@ -88,13 +89,12 @@ impl Pair {
 
     /// A socket that connects to the peer, from a privileged port.
     fn call(&self) -> Result<Socket> {
-        let ns = self.dev.netdev.net().ok_or(ENODEV)?;
         let mut result = Err(errno::eaddrinuse());
         if !self.dev.params.lock().pairs {
             return Err(errno::eopnotsupp());
         }
         for attempt in 0..ATTEMPTS {
-            let sock = Socket::new(self.dev.shared.net.clone(), &ns, self.remote.family())?;
+            let sock = new_socket(&self.dev, self.remote.family())?;
             if self.tos != 0 {
                 sock.set_tos(self.tos)?;
             }

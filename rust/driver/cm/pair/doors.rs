@@ -100,7 +100,7 @@ impl Doors {
             return Ok(());
         };
         let mut result = Ok(());
-        for (addr, _) in net.addrs()?.iter() {
+        for (addr, _) in net.addrs(dev.netdev.vrf())?.iter() {
             let addr = addr.with_port(PORT);
             if let Some(open) = list.iter().find(|open| open.addr == addr) {
                 open.listener.set_public(true);

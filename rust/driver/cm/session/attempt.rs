@@ -7,9 +7,9 @@ use super::{
         endpoint::Endpoint,
         hook::Hook,
         mpa_io,
+        new_socket,
         pair::PORT, //
     },
-    new_socket,
     Resumption, //
 };
 use crate::kapi::net::{
@@ -105,7 +105,7 @@ impl Endpoint {
                 scope: 0,
             },
         };
-        let socket = new_socket(&self.dev, peer.family())?;
+        let socket = Arc::new(new_socket(&self.dev, peer.family())?, GFP_KERNEL)?;
         let hook = Hook::new(self, false)?;
         socket.attach(hook.clone())?;
         if let Err(e) = socket.connect(&peer) {

@@ -44,7 +44,6 @@ use super::{
 };
 use crate::kapi::{
     net::{
-        Family,
         Frozen,
         Socket, //
     },
@@ -413,11 +412,4 @@ impl Endpoint {
         self.dev.endpoints.moved(self.id, host, place);
         Ok(base)
     }
-}
-
-/// A socket in the namespace of the device.
-fn new_socket(dev: &DeviceRef, family: Family) -> Result<Arc<Socket>> {
-    let ns = dev.netdev.net().ok_or(ENODEV)?;
-    let socket = Socket::new(dev.shared.net.clone(), &ns, family)?;
-    Ok(Arc::new(socket, GFP_KERNEL)?)
 }

@@ -157,14 +157,15 @@ impl Resumption {
 }
 
 impl Endpoint {
-    /// What this end offers: a session, and the addresses of the host, the one in use first.
+    /// What this end offers: a session, and the addresses of the host, those of its VRF only, the
+    /// one in use first.
     pub(in super::super) fn new_offer(&self) -> Result<Offer> {
         let (mut session, mut key) = ([0; 8], [0; 16]);
         random::fill(&mut session);
         random::fill(&mut key);
         let life = self.dev.life();
         let ns = self.dev.netdev.net().ok_or(ENODEV)?;
-        let mut all = ns.addrs()?;
+        let mut all = ns.addrs(self.dev.netdev.vrf())?;
         let mut next = unmapped(self.socket().local_addr()?).with_port(0);
         let mut addresses = [None; MAX_ADDRESSES];
         for to in &mut addresses {
