@@ -733,6 +733,44 @@ static void test_off(void)
 }
 
 /*
+ * Waits until A waits: the listener then looks for the queue pair that a request from B's host is
+ * for.
+ */
+static void until_waiting(struct end *a, struct end *b)
+{
+	uint64_t before;
+
+	do {
+		before = counter("pair_stale");
+		expect(stranger(PRIVILEGED, request(a, b, 3, 0x800000)) == REJECTED);
+	} while (counter("pair_stale") == before);
+}
+
+/*
+ * While a session keeps the listener, the setting 0 ends the waits of queue pairs but not the
+ * listener. When such a queue pair is destroyed later, one that has begun to wait since goes on.
+ */
+static void test_kept(void)
+{
+	struct end old[2], new[2], *a, *b;
+
+	make_waiting(&old[0], &old[1], &a, &b);
+	until_waiting(a, b);
+	set_pairs("0");
+	set_pairs("1");
+	make_waiting(&new[0], &new[1], &a, &b);
+	until_waiting(a, b);
+	unmake(&old[0]);
+	unmake(&old[1]);
+	must(to_rtr(b, a->qp->qp_num, a->psn));
+	must(to_rts(b));
+	send_one(a, b);
+	send_one(b, a);
+	unmake(&new[0]);
+	unmake(&new[1]);
+}
+
+/*
  * The time that a killed program takes to end, with COUNT queue pairs that each have data the peer
  * does not take.
  */
@@ -833,12 +871,12 @@ static const struct {
 	{ "lives", test_lives }, { "off", test_off }, { "killed", test_killed }, { "many", test_many },
 };
 
-/* These go together, and run only if they are named. */
+/* These need what the case prepares, and run only if they are named. */
 static const struct {
 	const char *name;
 	void (*run)(void);
 } parts[] = {
-	{ "record", test_record }, { "replay", test_replay },
+	{ "record", test_record }, { "replay", test_replay }, { "kept", test_kept },
 };
 
 int main(int argc, char **argv)

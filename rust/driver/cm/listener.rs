@@ -72,6 +72,10 @@ const MAX_OF_HOST: usize = 1024;
 /// The first port that any program may bind. Those below it take `CAP_NET_BIND_SERVICE`.
 pub(super) const FIRST_FREE_PORT: u16 = 1024;
 
+/// A QP that waits for a connection: the address of its peer, and a number that no other wait on
+/// the device has had.
+pub(super) type Waiting = (super::Host, usize);
+
 /// A listening socket.
 #[pin_data]
 pub(crate) struct Listener {
@@ -79,9 +83,9 @@ pub(crate) struct Listener {
     /// The identifier whose owner gets the connections. Without one they are for waiting QPs, see
     /// `super::pair`.
     cm_id: Option<CmId<Siw>>,
-    /// The addresses of the peers that those QPs wait for, as GIDs: one entry for each QP.
+    /// Those QPs.
     #[pin]
-    expected: Mutex<KVec<[u8; 16]>>,
+    expected: Mutex<RBTree<Waiting, ()>>,
     /// It is for sessions, too, whose peers come from anywhere.
     public: Atomic<bool>,
     /// Set right after creation; the socket's callback needs the listener first.
@@ -131,7 +135,7 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         v6only: addr.family() == Family::V6 && id.afonly(),
         tos: id.tos(),
     };
-    let listener = Listener::new(dev, Some(id), KVec::new())?;
+    let listener = Listener::new(dev, Some(id), RBTree::new())?;
     // For such an id the core makes a listener on the devices of all namespaces. Those of others,
     // and of one that ends, are not the server's: their listeners have no socket, because an error
     // would fail the server.
@@ -157,13 +161,13 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
     Ok(listener)
 }
 
-/// Listens for a QP that waits for `peer`, or, without one, for the peers of sessions. The listener
+/// Listens for the peer of `waiting`, or, without one, for the peers of sessions. The listener
 /// knows which of them before the first connection comes in.
 pub(super) fn listen_for_pairs(
     dev: &DeviceRef,
     addr: &SockAddr,
     backlog: u32,
-    peer: Option<[u8; 16]>,
+    waiting: Option<Waiting>,
 ) -> Result<Arc<Listener>> {
     let opts = ListenOpts {
         backlog,
@@ -171,9 +175,9 @@ pub(super) fn listen_for_pairs(
         v6only: false,
         tos: None,
     };
-    let mut expected = KVec::new();
-    if let Some(peer) = peer {
-        expected.push(peer, GFP_KERNEL_ACCOUNT)?;
+    let mut expected = RBTree::new();
+    if let Some(waiting) = waiting {
+        expected.try_create_and_insert(waiting, (), GFP_KERNEL_ACCOUNT)?;
     }
     let ns = dev.netdev.net().ok_or(ENODEV)?;
     let listener = Listener::new(dev, None, expected)?;
@@ -218,7 +222,7 @@ impl Listener {
     fn new(
         dev: &DeviceRef,
         cm_id: Option<CmId<Siw>>,
-        expected: KVec<[u8; 16]>,
+        expected: RBTree<Waiting, ()>,
     ) -> Result<Arc<Self>> {
         let public = cm_id.is_none() && expected.is_empty();
         Arc::pin_init(
@@ -257,23 +261,21 @@ impl Listener {
         self.open.load(Acquire)
     }
 
-    /// Adds one QP that waits for a connection from `peer`. Sleeps.
-    pub(super) fn expect_from(&self, peer: [u8; 16]) -> Result {
-        Ok(self.expected.lock().push(peer, GFP_KERNEL_ACCOUNT)?)
+    /// Adds a QP. Sleeps.
+    pub(super) fn expect(&self, waiting: Waiting) -> Result {
+        let node = RBTreeNode::new(waiting, (), GFP_KERNEL_ACCOUNT)?;
+        self.expected.lock().insert(node);
+        Ok(())
     }
 
-    /// Removes one QP that waits for `peer`. Sleeps.
-    pub(super) fn forget(&self, peer: &[u8; 16]) {
-        let mut expected = self.expected.lock();
-        if let Some(at) = expected.iter().position(|one| one == peer) {
-            // The index is valid, so this cannot fail.
-            let _ = expected.remove(at);
-        }
+    /// Removes a QP, unless [`Self::forget_all`] has. Sleeps.
+    pub(super) fn forget(&self, waiting: &Waiting) {
+        self.expected.lock().remove(waiting);
     }
 
     /// Forgets all QPs.
     pub(super) fn forget_all(&self) {
-        let expected = core::mem::take(&mut *self.expected.lock());
+        let expected = core::mem::replace(&mut *self.expected.lock(), RBTree::new());
         drop(expected);
     }
 
@@ -294,7 +296,10 @@ impl Listener {
     /// Whether a connection from `peer` may be for a pair: the host is one that a QP waits for, and
     /// the port is one that unprivileged programs cannot bind.
     pub(super) fn expects(&self, peer: &SockAddr) -> bool {
-        peer.port() < FIRST_FREE_PORT && self.expected.lock().contains(&unmapped(*peer).to_gid())
+        let host = unmapped(*peer).to_gid();
+        let expected = self.expected.lock();
+        let first = expected.cursor_lower_bound(&(host, 0));
+        peer.port() < FIRST_FREE_PORT && first.is_some_and(|at| at.current().0 .0 == host)
     }
 
     fn wake(self: &Arc<Self>) {

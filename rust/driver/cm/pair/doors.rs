@@ -8,6 +8,7 @@ use super::super::{
     listener::{
         self,
         Listener,
+        Waiting,
         FIRST_FREE_PORT, //
     }, //
 };
@@ -42,6 +43,8 @@ pub(crate) struct Doors {
     port: Atomic<u32>,
     /// Sessions that this end has offered.
     sessions: Atomic<u32>,
+    /// Doors that have been opened.
+    opened: Atomic<usize>,
     #[pin]
     list: Mutex<KVec<Opened>>,
 }
@@ -57,6 +60,7 @@ impl Doors {
         pin_init!(Self {
             port: Atomic::new(0),
             sessions: Atomic::new(0),
+            opened: Atomic::new(0),
             list <- ranked_mutex!(Rank::Doors, KVec::new()),
         })
     }
@@ -153,7 +157,7 @@ impl Drop for Lease {
 pub(super) struct Door {
     dev: DeviceRef,
     listener: Arc<Listener>,
-    peer: [u8; 16],
+    waiting: Waiting,
 }
 
 impl Door {
@@ -164,14 +168,15 @@ impl Door {
         if !dev.params.lock().pairs {
             return Err(errno::eopnotsupp());
         }
+        let waiting = (peer, dev.doors.opened.fetch_add(1, Relaxed));
         let listener = match list.iter().find(|open| open.addr == addr) {
             Some(open) => {
-                open.listener.expect_from(peer)?;
+                open.listener.expect(waiting)?;
                 open.listener.clone()
             }
             None => {
                 list.reserve(1, GFP_KERNEL)?;
-                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG, Some(peer))?;
+                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG, Some(waiting))?;
                 let opened = Opened {
                     addr,
                     listener: listener.clone(),
@@ -183,7 +188,7 @@ impl Door {
         Ok(Self {
             dev: dev.clone(),
             listener,
-            peer,
+            waiting,
         })
     }
 }
@@ -191,7 +196,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let mut list = self.dev.doors.list.lock();
-        self.listener.forget(&self.peer);
+        self.listener.forget(&self.waiting);
         close_unused(&mut list);
     }
 }
