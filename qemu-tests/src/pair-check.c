@@ -291,6 +291,45 @@ static void test_changes(void)
 	unmake(&b);
 }
 
+/*
+ * Values that the device does not have, or verbs cannot express, are refused, and change nothing.
+ */
+static void test_ranges(void)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .pkey_index = 1, .port_num = 1 };
+	struct ibv_qp_init_attr made;
+	struct ibv_device_attr has;
+	struct ibv_qp_attr attr;
+	struct end a, b;
+
+	must(ibv_query_device(device, &has));
+	make_two(&a, &b);
+	must(to(&a, IBV_QPS_RESET));
+	expect(ibv_modify_qp(a.qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == EINVAL);
+	to_init(&a);
+
+	attr = rtr_attr(b.qp->qp_num, b.psn);
+	attr.max_dest_rd_atomic = has.max_qp_rd_atom + 1;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | RTR_ATTRS) == EINVAL);
+	attr.max_dest_rd_atomic = has.max_qp_rd_atom;
+	must(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | RTR_ATTRS));
+
+	attr = rts_attr(&a, 32);
+	attr.max_rd_atomic = has.max_qp_init_rd_atom;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | RTS_ATTRS) == EINVAL);
+	attr.timeout = 31;
+	attr.max_rd_atomic = has.max_qp_init_rd_atom + 1;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | RTS_ATTRS) == EINVAL);
+	expect(state(&a) == IBV_QPS_RTR);
+	attr.max_rd_atomic = has.max_qp_init_rd_atom;
+	must(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | RTS_ATTRS));
+	must(ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &made));
+	expect(attr.max_rd_atomic == has.max_qp_init_rd_atom && attr.max_dest_rd_atomic == has.max_qp_rd_atom);
+	expect(attr.timeout == 31 && attr.pkey_index == 0);
+	unmake(&a);
+	unmake(&b);
+}
+
 /* The end of a wait, in every way, at every stage. */
 static void test_ends(void)
 {
@@ -417,6 +456,31 @@ static void test_again(void)
 	}
 	unmake(&a);
 	unmake(&b);
+}
+
+/* So does one that was never connected. What is posted to it is dropped. */
+static void test_unconnected(void)
+{
+	struct end a, b;
+
+	for (int failed = 0; failed < 2; failed++) {
+		make_two(&a, &b);
+		for (int i = 0; i < 16; i++)
+			post_recv(&a, 70 + i);
+		if (failed) {
+			must(to(&a, IBV_QPS_ERR));
+			for (int i = 0; i < 16; i++)
+				expect_wc(a.rcq, 70 + i, IBV_WC_WR_FLUSH_ERR);
+		}
+		must(to(&a, IBV_QPS_RESET));
+		expect_none(&a);
+		to_init(&a);
+		both_to_rts(&a, &b);
+		send_one(&a, &b);
+		send_one(&b, &a);
+		unmake(&a);
+		unmake(&b);
+	}
 }
 
 enum answer { ACCEPTED, REJECTED, RESET };
@@ -866,8 +930,9 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{ "order", test_order }, { "target", test_target }, { "rights", test_rights },
-	{ "query", test_query }, { "invalid", test_invalid }, { "changes", test_changes },
-	{ "ends", test_ends }, { "gone", test_gone }, { "again", test_again }, { "stranger", test_stranger }, { "wrong", test_wrong },
+	{ "query", test_query }, { "invalid", test_invalid }, { "changes", test_changes }, { "ranges", test_ranges },
+	{ "ends", test_ends }, { "gone", test_gone }, { "again", test_again }, { "unconnected", test_unconnected },
+	{ "stranger", test_stranger }, { "wrong", test_wrong },
 	{ "lives", test_lives }, { "off", test_off }, { "killed", test_killed }, { "many", test_many },
 };
 

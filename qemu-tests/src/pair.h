@@ -65,15 +65,20 @@ static inline void unmake(struct end *e)
 		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 #define RTS_ATTRS (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
-/* With the attributes of a MASK alone. */
-static inline int to_rtr_with(struct end *e, uint32_t qpn, uint32_t psn, int mask)
+static inline struct ibv_qp_attr rtr_attr(uint32_t qpn, uint32_t psn)
 {
-	struct ibv_qp_attr attr = {
+	return (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn, .rq_psn = psn,
 		.max_dest_rd_atomic = 4, .min_rnr_timer = 12,
 		.ah_attr = { .is_global = 1, .port_num = 1,
 			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 1 } },
 	};
+}
+
+/* With the attributes of a MASK alone. */
+static inline int to_rtr_with(struct end *e, uint32_t qpn, uint32_t psn, int mask)
+{
+	struct ibv_qp_attr attr = rtr_attr(qpn, psn);
 
 	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | mask);
 }
@@ -83,12 +88,17 @@ static inline int to_rtr(struct end *e, uint32_t qpn, uint32_t psn)
 	return to_rtr_with(e, qpn, psn, RTR_ATTRS);
 }
 
-static inline int to_rts_with(struct end *e, int timeout, int mask)
+static inline struct ibv_qp_attr rts_attr(struct end *e, int timeout)
 {
-	struct ibv_qp_attr attr = {
+	return (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS, .sq_psn = e->psn, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7,
 		.max_rd_atomic = 4,
 	};
+}
+
+static inline int to_rts_with(struct end *e, int timeout, int mask)
+{
+	struct ibv_qp_attr attr = rts_attr(e, timeout);
 
 	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | mask);
 }

@@ -122,6 +122,7 @@ static void test_inline(void)
 
 static void test_query(void)
 {
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct pair p;
@@ -135,9 +136,13 @@ static void test_query(void)
 	expect(attr.cap.max_inline_data == 80);
 	expect(attr.max_rd_atomic == 8 && attr.max_dest_rd_atomic == 8);
 	expect(init.qp_type == IBV_QPT_RC && !init.sq_sig_all);
+	/* A connection manager's queue pairs cannot be used again. */
+	expect(ibv_modify_qp(p.a.id->qp, &reset, IBV_QP_STATE) == EINVAL);
+	expect(state(&p.a) == IBV_QPS_RTS);
 	to_error(&p.a);
 	expect(state(&p.a) == IBV_QPS_ERR);
 	expect(becomes(&p.b, IBV_QPS_ERR));
+	expect(ibv_modify_qp(p.b.id->qp, &reset, IBV_QP_STATE) == EINVAL);
 	disconnect_pair(&p);
 }
 

@@ -32,7 +32,8 @@ use crate::kapi::{
         CmEvent,
         CmId,
         ConnParam, //
-    }, //
+    },
+    sync::AccessOnce, //
 };
 use iwarp::{
     cm::{
@@ -100,6 +101,9 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
     if result.is_ok() {
         ep.dev.stats.inc(Counter::ActiveConnects);
         inner.cm_id = Some(id);
+    }
+    if let (Err(_), Some(qp)) = (&result, ep.qp.as_ref()) {
+        qp.managed.write_once(false);
     }
     // After a failure the core gets the error from this call and must get no event. The QP stays as
     // it is.

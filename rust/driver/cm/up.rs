@@ -29,7 +29,8 @@ use crate::kapi::{
         Socket,
         TcpState, //
     },
-    rdma::iwcm::CmId, //
+    rdma::iwcm::CmId,
+    sync::AccessOnce, //
 };
 use iwarp::{
     cm::{
@@ -73,7 +74,9 @@ impl Endpoint {
         if waits.is_some() {
             return Err(EINVAL);
         }
-        self.bind_qp(qp.clone(), Phase::Idle)
+        self.bind_qp(qp.clone(), Phase::Idle)?;
+        qp.managed.write_once(true);
+        Ok(())
     }
 
     /// Makes this the connection of `qp`, whose phase must not be past `latest`.

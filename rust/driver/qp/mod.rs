@@ -112,8 +112,8 @@ pub(crate) struct Qp {
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,
-    /// `access` limits the peer: the connection is made without a connection manager.
-    pub(crate) strict: Atomic<bool>,
+    /// A connection manager has, or had, the connection. Set with `pair` locked.
+    pub(crate) managed: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
     cap: qp::Cap,
@@ -154,10 +154,10 @@ impl QpObj {
     #[inline]
     pub(crate) fn peer_accessor(&self) -> Accessor {
         Accessor {
-            remote: match self.strict.read_once() {
-                true => Rights(self.access.read_once()),
+            remote: match self.managed.read_once() {
+                false => Rights(self.access.read_once()),
                 // rdma_cm sets the flags itself, so they do not express what the program wants.
-                false => Rights::REMOTE_READ
+                true => Rights::REMOTE_READ
                     .union(Rights::REMOTE_WRITE)
                     .union(Rights::REMOTE_ATOMIC),
             },

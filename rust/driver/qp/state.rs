@@ -36,26 +36,14 @@ impl Qp {
     /// Advances to `to`, and returns whether the phase was behind. Any context; always a full
     /// barrier.
     pub(crate) fn advance(&self, to: Phase) -> bool {
-        let moved = self.move_phase(|word| phase::advance(word, to));
-        if !moved {
-            smp_mb();
-        }
-        moved
-    }
-
-    /// Goes back from Connecting to Idle, if nothing else has happened.
-    pub(crate) fn retreat(&self) {
-        self.move_phase(phase::retreat);
-    }
-
-    fn move_phase(&self, f: impl Fn(u32) -> Option<u32>) -> bool {
         let mut now = self.phase.read_once();
-        while let Some(next) = f(now) {
+        while let Some(next) = phase::advance(now, to) {
             match self.phase.cmpxchg(now, next, Full) {
                 Ok(_) => return true,
                 Err(other) => now = other,
             }
         }
+        smp_mb();
         false
     }
 

@@ -120,7 +120,7 @@ impl qp::Operations<Siw> for Qp {
             fsm <- ranked_spinlock!(Rank::QpState, State::Reset),
             phase: Atomic::new(Phase::Idle.word()),
             access: Atomic::new(0),
-            strict: Atomic::new(false),
+            managed: Atomic::new(false),
             depths: Atomic::new(0),
             cap,
             sig_all,
@@ -275,6 +275,12 @@ fn shown(state: State) -> qp::State {
     }
 }
 
+/// Whether the device has the read depths of `path`.
+fn is_within_limits(path: &qp::Path) -> bool {
+    let within = |depth: Option<u8>, limit| depth.is_none_or(|depth| u32::from(depth) <= limit);
+    within(path.max_rd_atomic, limits::ORD) && within(path.max_dest_rd_atomic, limits::IRD)
+}
+
 impl Qp {
     /// The sizes that consumers see.
     fn actual_cap(&self) -> qp::Cap {
@@ -310,30 +316,12 @@ impl QpObj {
         asked_by_cm.then_some(()).ok_or(EINVAL)
     }
 
-    /// Goes back to how the queue pair was made. `EINVAL` if it is, or was, connected by a
-    /// connection manager. Sleeps.
-    fn reset(&self) -> Result {
-        // From here on no peer comes: it has come, or the wait has ended.
-        let waited = self.end_wait();
-        if self.has_had_peer() {
-            return self.renew();
-        }
-        self.step(Event::Modify(State::Reset))?;
-        // Without a wait a connection manager may be connecting the queue pair at this moment, and
-        // what is posted is that connection's.
-        if waited {
-            self.go_back();
-        }
-        self.access.write_once(0);
-        *self.path.lock() = qp::Path::default();
-        Ok(())
-    }
-
     /// Changes the attributes and the state. Others are excluded. Sleeps.
     fn change(&self, attr: &qp::Attr<'_>) -> Result {
         self.judge(attr)?;
-        if matches!(attr.state(), Some(qp::State::Reset)) {
-            return self.reset();
+        let path = attr.path(*self.path.lock())?;
+        if !is_within_limits(&path) {
+            return Err(EINVAL);
         }
         if let Some(leaves) = attr.leaves_path() {
             let link = self.link.lock().clone();
@@ -342,11 +330,10 @@ impl QpObj {
                 ep.leave_path();
             }
         }
-        let path = attr.path(*self.path.lock())?;
         let waits = self.pair.lock().clone();
         let state = match attr.state() {
             None => None,
-            Some(qp::State::Reset) => Some(State::Reset),
+            Some(qp::State::Reset) => return self.renew(),
             Some(qp::State::Init) => Some(State::Idle),
             Some(qp::State::Rtr) => Some(State::Rtr),
             Some(qp::State::Rts) => Some(State::Rts),
@@ -413,32 +400,16 @@ impl QpObj {
         Ok(())
     }
 
-    /// Ends the wait for a peer. `false` if there is none. Sleeps.
-    fn end_wait(&self) -> bool {
-        let pair = self.pair.lock().take();
-        if let Some(pair) = &pair {
-            pair.cancel_sync();
-        }
-        pair.is_some()
-    }
-
-    /// Goes back to before RTR, after [`Self::end_wait`]: no peer is expected, and nothing is
-    /// posted.
-    fn go_back(&self) {
-        self.strict.write_once(false);
-        self.retreat();
-        if self.phase() == Phase::Idle {
-            self.discard();
-        }
-    }
-
     /// Ends the stream, or the wait for one, and waits until that is done. Kernel consumers find no
     /// completions of the queue pair afterwards. Sleeps, for 1.5 s at most.
     pub(super) fn end_stream(&self) {
         // The outcome does not matter any more.
         let _ = self.step(Event::Modify(State::Error));
         self.advance(Phase::Terminating);
-        self.end_wait();
+        let pair = self.pair.lock().take();
+        if let Some(pair) = pair {
+            pair.cancel_sync();
+        }
         let endpoint = self.link.lock().clone();
         if let Some(endpoint) = endpoint {
             endpoint.teardown_sync();

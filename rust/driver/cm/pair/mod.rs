@@ -151,12 +151,12 @@ fn is_past(end: Option<Jiffies>) -> bool {
 /// A read depth of the attributes, 1 at least: 0 would deny Reads to a program that does not set
 /// it.
 fn depth(asked: Option<u8>) -> u16 {
-    asked.map_or(MAX_DEPTH, |depth| u16::from(depth).clamp(1, MAX_DEPTH))
+    asked.map_or(MAX_DEPTH, |depth| u16::from(depth).max(1))
 }
 
 /// 4.096 us times 2 to the power of `timeout`, for the first try and for every retry.
 fn patience(path: &qp::Path) -> Option<Jiffies> {
-    let exponent = path.timeout.unwrap_or(0) & 31;
+    let exponent = path.timeout.unwrap_or(0);
     if exponent == 0 {
         return None;
     }
@@ -392,11 +392,10 @@ impl QpObj {
         let new = Pair::new(self, path)?;
         let mut slot = self.pair.lock();
         let connected = self.link.lock().is_some() || self.phase() != Phase::Idle;
-        if slot.is_some() || connected {
+        if slot.is_some() || connected || self.managed.read_once() {
             // `new` is dropped after the lock.
             return Err(EINVAL);
         }
-        self.strict.write_once(true);
         *slot = Some(new.clone());
         Ok(new)
     }

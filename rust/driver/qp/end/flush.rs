@@ -178,25 +178,6 @@ impl QpObj {
         }
     }
 
-    /// Drops all posted work requests without completions. Nobody posts or transmits meanwhile.
-    pub(in crate::driver::qp) fn discard(&self) {
-        let (mut at, mut next) = (self.sq.cursor(), SendWr::empty());
-        for _ in 0..self.sq.size().saturating_mul(4) {
-            if let Ok(false) = self.sq.take(&mut at, &mut next) {
-                break;
-            }
-        }
-        if self.rq.is_srq() {
-            return;
-        }
-        let mut next = RecvWr::empty();
-        for _ in 0..self.rq.size().saturating_mul(4) {
-            if !self.rq.take(&mut next) {
-                break;
-            }
-        }
-    }
-
     fn flush_sq(&self) {
         // A program that scribbles into its ring meanwhile gets a few laps and no more.
         let (mut at, mut next) = (self.sq.cursor(), SendWr::empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RESET: a queue pair that was connected without a connection manager begins anew.
+//! RESET: a queue pair that no connection manager has had begins anew.
 //!
 //! The positions in the queues go on, because the library has its own: all that is posted is taken,
 //! so both sides are at the same element. The numbers of messages belong to the stream.
@@ -26,24 +26,27 @@ use kernel::{
 };
 
 impl QpObj {
-    /// Whether the queue pair has, or had, a connection without a connection manager. iw_cm knows
-    /// those of others, and what it does at their end would hit the next one.
-    pub(in crate::driver::qp) fn has_had_peer(&self) -> bool {
-        let connected = self.link.lock().is_some() || self.phase() > Phase::Connecting;
-        connected && self.strict.read_once()
-    }
-
-    /// Ends the connection, drops what is posted and in progress without completions, and goes back
-    /// to how the queue pair was made. [`Self::overrun`] and other changes of state are excluded.
-    /// Sleeps, for 1.5 s at most.
+    /// Ends the connection, or the wait for one, drops what is posted and in progress without
+    /// completions, and goes back to how the queue pair was made. [`Self::overrun`] and other
+    /// changes of state are excluded. Sleeps, for 1.5 s at most.
+    ///
+    /// `EINVAL` for the queue pair of a connection manager: iw_cm knows its connection, and what it
+    /// does at the end would hit the next one.
     pub(in crate::driver::qp) fn renew(&self) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
+        {
+            // A connection manager takes a queue pair with this lock held, and in the phase Idle.
+            let _pair = self.pair.lock();
+            if self.managed.read_once() {
+                return Err(EINVAL);
+            }
+            self.advance(Phase::Terminating);
+        }
         self.resets.write_once(true);
         self.end_stream();
         self.hold_flush();
         self.stream.renew(given_up, idle);
-        self.strict.write_once(false);
         self.access.write_once(0);
         self.depths.write_once(0);
         *self.path.lock() = qp::Path::default();

@@ -60,7 +60,7 @@ impl State {
 /// What happens to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The user, or iw_cm for it, asks for a state.
+    /// The user, or iw_cm for it, asks for a state. [`State::Reset`] takes [`Event::Renewed`].
     Modify(State),
     /// The MPA handshake is done.
     Established,
@@ -141,7 +141,7 @@ impl Actions {
 pub enum Invalid {
     /// `RTS` without a connection.
     NotConnected,
-    /// Verbs have no such change, or it would take the connection away from its manager.
+    /// Verbs have no such change.
     NoSuchChange,
     /// A return to operation while being closed.
     Closing,
@@ -174,8 +174,8 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Rts) if facts.connected => (State::Rts, Actions::START_STREAM),
             Event::Modify(State::Rts) => return Err(Invalid::NotConnected),
             Event::Modify(State::Error) => dead,
-            Event::Modify(State::Reset) if facts.connected => return Err(Invalid::NoSuchChange),
-            Event::Modify(to @ (State::Reset | State::Idle | State::Rtr)) => (to, Actions::NONE),
+            Event::Modify(State::Reset) => return Err(Invalid::NoSuchChange),
+            Event::Modify(to @ (State::Idle | State::Rtr)) => (to, Actions::NONE),
             Event::Modify(State::Closing | State::Terminate | State::Drained) => stay,
             Event::ControlFailed => stay,
             Event::TerminateDue => terminate,
@@ -198,8 +198,6 @@ pub const fn step(state: State, event: Event, facts: Facts) -> Result<(State, Ac
             Event::Modify(State::Closing) | Event::PeerClosed => close(event, facts),
             Event::Modify(State::Terminate) | Event::TerminateDue => terminate,
             Event::Modify(State::Error) | Event::PeerTerminate | Event::LlpLost => dead,
-            // It was still waiting for its connection.
-            Event::Modify(State::Reset) if !facts.connected => renewed,
             Event::Modify(State::Rts) => stay,
             Event::Modify(_) => return Err(Invalid::NoSuchChange),
             Event::Established => stay,

@@ -5,11 +5,10 @@
 //! A poster publishes its work request, then reads the word; whoever ends the queue pair advances
 //! the word, then looks at the queues. With a full barrier in between on both sides, either the
 //! poster sees that the queue pair is dead, or the flush sees the work request. The caller applies
-//! [`advance`] and [`retreat`] by compare-and-exchange, again with the fresh word until it
-//! succeeds.
+//! [`advance`] by compare-and-exchange, again with the fresh word until it succeeds.
 
-/// The phase of a queue pair. It only goes forward, except for [`retreat`], and until the queue
-/// pair begins anew when its stream and all that was posted are gone.
+/// The phase of a queue pair. It only goes forward, until the queue pair begins anew when its
+/// stream and all that was posted are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Phase {
     /// Not connected yet.
@@ -84,14 +83,5 @@ pub const fn advance(word: u32, to: Phase) -> Option<u32> {
         None
     } else {
         Some(to.word())
-    }
-}
-
-/// The word when the wait for a stream is given up; `None` unless the phase is
-/// [`Phase::Connecting`].
-pub const fn retreat(word: u32) -> Option<u32> {
-    match Phase::from_word(word) {
-        Phase::Connecting => Some(Phase::Idle.word()),
-        _ => None,
     }
 }

@@ -172,7 +172,7 @@ impl DeviceAttr {
 
 /// Entries of the P_Key table. No protocol here has P_Keys, but rdma_cm reads entry 0 of a device
 /// that it chooses for the loopback address (`cma_bind_loopback`).
-pub(super) const PKEYS: u16 = 1;
+pub(in crate::kapi::rdma) const PKEYS: u16 = 1;
 
 /// The state of a port (`struct ib_port_attr`).
 #[derive(Clone, Copy, Default)]

@@ -47,7 +47,10 @@ use crate::kapi::{
     version, //
 };
 
-pub(super) use self::attr::mtu_enum;
+pub(super) use self::attr::{
+    mtu_enum,
+    PKEYS, //
+};
 pub(crate) use self::{
     attr::{
         port_cap,

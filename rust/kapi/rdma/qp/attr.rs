@@ -18,6 +18,7 @@ use crate::kapi::{
         device::{
             mtu_enum,
             Driver,
+            PKEYS,
             PORT, //
         },
         srq::Srq, //
@@ -191,6 +192,9 @@ pub(crate) struct Av {
     static_rate: u8,
 }
 
+/// The largest [`Path::timeout`]: it has five bits.
+const MAX_TIMEOUT: u8 = 31;
+
 /// The attributes that connect a QP without a connection manager, as far as they were set.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Path {
@@ -202,7 +206,7 @@ pub(crate) struct Path {
     pub(crate) rq_psn: Option<u32>,
     /// The first number of packets that go out.
     pub(crate) sq_psn: Option<u32>,
-    /// 4.096 us times 2 to the power of this; 0 means no timeout.
+    /// 4.096 us times 2 to the power of this, which is below 32; 0 means no timeout.
     pub(crate) timeout: Option<u8>,
     /// The number of retries after a timeout.
     pub(crate) retry_cnt: Option<u8>,
@@ -262,12 +266,13 @@ impl<'a> Attr<'a> {
         Self { raw, mask }
     }
 
-    /// `path`, with the changes. `EINVAL` for an address vector without a global route: the core
-    /// drops the LID of one for iWARP, so it names nobody.
+    /// `path`, with the changes. `EINVAL` for a timeout or an index of a P_Key that does not exist,
+    /// and for an address vector without a global route: the core drops the LID of one for iWARP,
+    /// so it names nobody.
     pub(crate) fn path(&self, path: Path) -> Result<Path> {
         use bindings as b;
         let raw = self.raw;
-        Ok(Path {
+        let path = Path {
             av: match self.get(b::ib_qp_attr_mask_IB_QP_AV, ()) {
                 Some(()) => Some(self.av().ok_or(EINVAL)?),
                 None => path.av,
@@ -308,7 +313,10 @@ impl<'a> Attr<'a> {
             mtu: self
                 .get(b::ib_qp_attr_mask_IB_QP_PATH_MTU, raw.path_mtu)
                 .or(path.mtu),
-        })
+        };
+        let exists = path.timeout.is_none_or(|timeout| timeout <= MAX_TIMEOUT)
+            && path.pkey_index.is_none_or(|index| index < PKEYS);
+        exists.then_some(path).ok_or(EINVAL)
     }
 
     /// Whether verbs have this change for a QP in the state `from`, with all attributes that they
