@@ -75,8 +75,7 @@ ranks! {
     /// The listeners of a device's pairs. Held while a listener ends, which waits for work that
     /// locks endpoints.
     Doors = c"siw_doors", Process;
-    /// The servers at loopback interfaces. Held while one ends, which waits for work that locks
-    /// endpoints.
+    /// The servers at loopback interfaces. Held while a socket is bound or closed.
     Loopbacks = c"siw_loopbacks", Process;
     /// The listeners of a server at a loopback interface. Held while one of them gets a connection.
     Members = c"siw_members", Process;

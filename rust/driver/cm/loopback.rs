@@ -162,9 +162,11 @@ impl Loopbacks {
         drop(members);
         if is_last {
             let node = servers.remove_node(&server);
-            drop(node);
             // Closed under the lock, because the next socket may need the address.
             loopback.close();
+            drop(servers);
+            drop(node);
+            wq::cancel_delayed_sync::<_, 0>(&loopback);
         }
     }
 }
@@ -193,12 +195,12 @@ impl Loopback {
         Ok(())
     }
 
-    fn close(self: &Arc<Self>) {
+    /// Gives the address up. The work item may run once more.
+    fn close(&self) {
         self.open.store(false, Release);
         if let Some(sock) = self.sock.as_ref() {
             sock.close();
         }
-        wq::cancel_delayed_sync::<_, 0>(self);
     }
 
     fn wake_in(self: &Arc<Self>, delay: Jiffies) {
