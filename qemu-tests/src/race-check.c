@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Checks of calls that meet what happens at the same time: the overrun of a completion queue, by
- * chance; the arrival of a peer, a bind, and the use of memory on demand, by siw-consumer, which
- * holds threads ("hold"); the end of this program. Run as "race-check DEVICE GID-INDEX SEED TEST".
+ * chance; the arrival of a peer, a bind, the end of a window, and the use of memory on demand, by
+ * siw-consumer, which holds threads ("hold"); the end of this program. Run as "race-check DEVICE
+ * GID-INDEX SEED TEST".
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -269,6 +270,44 @@ static void test_bind(void)
 	unmake(&b);
 }
 
+static void *dealloc(void *arg)
+{
+	must(ibv_dealloc_mw(arg));
+	return NULL;
+}
+
+/*
+ * A window that is being deallocated gives no access to its region after the region has ended. The
+ * thread that deallocates it is held after it has left the list of windows.
+ */
+static void test_freed(void)
+{
+	struct end a, b;
+	struct binder z = { .from = &a };
+	struct ibv_mr window;
+	pthread_t freer;
+
+	make(&a);
+	make(&b);
+	must(!(z.mr = ibv_reg_mr(pd, a.buf, SIZE, all_rights)));
+	must(!(z.mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1)));
+	connect(&a, &b);
+	bind(&z);
+	expect(z.bound);
+	window = (struct ibv_mr){ .addr = a.buf, .rkey = z.mw->rkey };
+	post(&b, IBV_WR_RDMA_READ, 7, &window);
+	expect(wait_wc(b.scq, 7) == IBV_WC_SUCCESS);
+	freer = start("freer", dealloc, z.mw);
+	await_held(0, 1);
+	must(ibv_dereg_mr(z.mr));
+	post(&b, IBV_WR_RDMA_READ, 8, &window);
+	expect(wait_wc(b.scq, 8) == IBV_WC_REM_ACCESS_ERR);
+	let_go(ALL, 0);
+	must(pthread_join(freer, NULL));
+	unmake(&a);
+	unmake(&b);
+}
+
 /* As many binds as the SQ has room for, until this program is killed. */
 static void test_binds(void)
 {
@@ -389,8 +428,8 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind }, { "binds", test_binds }, { "page", test_page },
-	{ "gone", test_gone },
+	{ "overrun", test_overrun }, { "join", test_join }, { "bind", test_bind }, { "freed", test_freed },
+	{ "binds", test_binds }, { "page", test_page }, { "gone", test_gone },
 };
 
 int main(int argc, char **argv)

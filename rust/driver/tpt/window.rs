@@ -87,7 +87,7 @@ impl mw::Operations<Siw> for Mw {
     }
 
     fn dealloc(mw: &rdma::Mw<Siw>) {
-        // The drop of the slot unbinds the window, which nobody binds from here on.
+        // Nobody binds the window again. The drop of the slot gives its index up.
         mw.pd().windows.remove(&mw.0);
     }
 }
@@ -196,18 +196,21 @@ impl Windows {
             .update(|state, _| state.place = Some(Place::NOWHERE));
     }
 
-    /// Removes a window. It is not bound any more afterwards, but may still be bound.
+    /// Unbinds and removes a window, which is never bound again. Nobody who ends its region or
+    /// queue pair finds it afterwards, so its gate closes here.
     fn remove(&self, slot: &Slot) {
         let mut tree = self.tree.lock();
-        let Some(place) = slot.entry.gate.update(|state, _| state.place.take()) else {
-            return;
-        };
+        let (place, left) = slot
+            .entry
+            .gate
+            .update(|state, open| (state.place.take(), state.close(open)));
         let index = slot.stag.index();
-        let nodes = place
-            .holders()
-            .map(|holder| tree.remove_node(&(holder, index)));
+        let nodes = place.map(|place| {
+            let holders = place.holders();
+            holders.map(|holder| tree.remove_node(&(holder, index)))
+        });
         drop(tree);
-        drop(nodes);
+        drop((left, nodes));
     }
 
     /// Executes a bind. The window stays as it is if that fails.
