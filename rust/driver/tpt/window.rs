@@ -220,7 +220,9 @@ impl Windows {
         region: Option<&RcuArc<Entry>>,
         bind: &Bind,
     ) -> Result<(), AccessError> {
-        let (seen, memory, changes) = match region {
+        // Memory that the window does not get is dropped after `tree` is unlocked: it may be the
+        // last share.
+        let (seen, mut memory, changes) = match region {
             Some(region) => {
                 let (seen, memory, changes) = usable(region, bind);
                 (Some(seen), memory, changes)
@@ -230,8 +232,7 @@ impl Windows {
         let mut tree = self.tree.lock();
         // Whoever gives the region up, or changes it, locks the tree afterwards.
         let ended = region.is_some_and(|region| region.is_dead() || region.changes() != changes);
-        let memory = region.filter(|_| !ended).zip(memory);
-        let (left, from, to) = window.bind(seen.as_ref(), ended, memory, bind)?;
+        let (left, from, to) = window.bind(seen.as_ref(), ended, region, &mut memory, bind)?;
         relist(&mut tree, window, bind.stag.index(), from, to);
         drop(tree);
         drop(left);
@@ -307,13 +308,14 @@ fn usable(region: &Entry, bind: &Bind) -> (Region, Option<Backing>, u32) {
 type Moved = (Option<(Option<Backing>, Bound)>, Place, Place);
 
 impl Entry {
-    /// Executes a bind to the memory of a region. `ended`: the region, as it was `seen`, is no
-    /// more. The list of windows is locked.
+    /// Executes a bind to `memory` of a region, which it takes if it succeeds. `ended`: the region,
+    /// as it was `seen`, is no more. The list of windows is locked.
     fn bind(
         &self,
         seen: Option<&Region>,
         ended: bool,
-        memory: Option<(&RcuArc<Self>, Backing)>,
+        region: Option<&RcuArc<Self>>,
+        memory: &mut Option<Backing>,
         bind: &Bind,
     ) -> Result<Moved, AccessError> {
         self.gate.update(|state, open| {
@@ -329,7 +331,9 @@ impl Entry {
             state.stag = bind.stag;
             state.epoch = state.epoch.wrapping_add(1);
             self.touched.write_once(false);
-            if let (Binding::At(start), Some((region, memory))) = (binding, memory) {
+            if let (Binding::At(start), Some(region), Some(memory)) =
+                (binding, region, memory.take())
+            {
                 region.windows.fetch_add(1, Relaxed);
                 state.rights = bind.rights;
                 state.base = match bind.rights.contains(Rights::ZERO_BASED) {
