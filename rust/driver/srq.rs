@@ -38,7 +38,11 @@ use kernel::{
         __GFP_NOWARN, //
     },
     prelude::*,
-    sync::Mutex, //
+    sync::Mutex,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 struct Queue {
@@ -46,8 +50,15 @@ struct Queue {
     size: u32,
     /// Raise the limit event once fewer requests than this are left; 0: never.
     limit: u32,
-    /// Queue pairs that are stalled for a request of a kernel consumer.
-    late: KVec<QpRef>,
+    /// Queue pairs that are stalled for a request of a kernel consumer. The message that has waited
+    /// longest is last.
+    late: KVec<Late>,
+}
+
+/// A queue pair whose next message waits for a request.
+struct Late {
+    since: Instant<Monotonic>,
+    qp: QpRef,
 }
 
 /// The driver's part of a shared receive queue.
@@ -148,17 +159,20 @@ impl srq::Operations<Siw> for Srq {
 
     fn post_recv(srq: &SrqObj, wrs: &mut RecvWrs<'_>) -> Result {
         let mut result = Ok(());
+        let mut posted = 0u32;
         let mut queue = srq.queue.lock();
         while let Some(wr) = wrs.next() {
             result = queue.ring.post(&wr, srq.max_sge);
             if result.is_err() {
                 break;
             }
+            posted = posted.wrapping_add(1);
         }
-        let late = core::mem::take(&mut queue.late);
         drop(queue);
-        for qp in &late {
-            qp.recv_posted();
+        for _ in 0..posted {
+            if !srq.wake_late() {
+                break;
+            }
         }
         result
     }
@@ -214,23 +228,54 @@ impl SrqObj {
         self.queue.lock().ring.has(0)
     }
 
-    /// Has the next post wake `qp`, which is stalled. Any context, as [`Self::has_work`].
-    ///
-    /// Without memory for that, `qp` finds the request by its timer, as it does in the queue of a
-    /// program, whose posts are no calls.
-    pub(crate) fn enlist(&self, qp: &QpObj) {
+    /// Has a post wake `qp`, whose message waits since `since`. `false` if there is no memory for
+    /// that, or if the queue is a program's, whose posts are no calls. Any context, as
+    /// [`Self::has_work`].
+    pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         let mut queue = self.queue.lock();
-        if !queue.ring.is_user() {
-            let _ = queue.late.push(QpRef::from(qp), GFP_NOWAIT | __GFP_NOWARN);
+        if queue.ring.is_user() {
+            return false;
+        }
+        let late = &mut queue.late;
+        late.retain(|other| other.qp.qp_num() != qp.qp_num());
+        if late.reserve(1, GFP_NOWAIT | __GFP_NOWARN).is_err() {
+            return false;
+        }
+        let at = late.partition_point(|other| (other.since - since).as_nanos() > 0);
+        let qp = QpRef::from(qp);
+        late.insert_within_capacity(at, Late { since, qp }).is_ok()
+    }
+
+    /// Undoes [`Self::enlist`]. If `qp` has been woken meanwhile, and a request is left, another
+    /// queue pair is woken for it. Any context, as [`Self::has_work`].
+    pub(crate) fn strike(&self, qp: &QpObj) {
+        let mut queue = self.queue.lock();
+        let before = queue.late.len();
+        queue.late.retain(|late| late.qp.qp_num() != qp.qp_num());
+        let was_listed = queue.late.len() != before;
+        drop(queue);
+        if !was_listed {
+            self.wake_late();
         }
     }
 
-    /// Undoes [`Self::enlist`]. Any context, as [`Self::has_work`].
-    pub(crate) fn strike(&self, qp: &QpObj) {
-        self.queue
-            .lock()
-            .late
-            .retain(|late| late.qp_num() != qp.qp_num());
+    /// Wakes the queue pair whose message has waited longest, if there is a request for it. Returns
+    /// whether one was woken. Any context, as [`Self::has_work`].
+    fn wake_late(&self) -> bool {
+        loop {
+            let mut queue = self.queue.lock();
+            let next = match queue.ring.has(0) {
+                true => queue.late.pop(),
+                false => None,
+            };
+            drop(queue);
+            match next {
+                None => return false,
+                // Otherwise it has found one itself, or has ended.
+                Some(late) if late.qp.recv_posted() => return true,
+                Some(_) => {}
+            }
+        }
     }
 
     /// Takes the next request into `wr`; `false` if there is none. Raises the limit event when the

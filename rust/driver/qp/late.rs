@@ -2,9 +2,10 @@
 
 //! Late receives: the stall of a stream whose next message finds no receive posted.
 //!
-//! A kernel consumer's post ends the stall. A program posts to a mapped queue without a system
-//! call, so a timer looks at the queue (`iwarp::qp::intake::next_look`). The timer also ends the
-//! stall when the message may wait no longer; the receiver then refuses the message.
+//! A kernel consumer's post ends the stall. Of queue pairs that share a queue it wakes those whose
+//! messages have waited longest, as many as it has requests. A program posts to a mapped queue
+//! without a system call, so a timer looks at the queue (`iwarp::qp::intake::next_look`). The timer
+//! also ends the stall when the message may wait no longer; the receiver then refuses the message.
 
 use crate::{
     driver::{
@@ -34,7 +35,7 @@ use kernel::{
 /// The wait of one message for a receive.
 #[derive(Clone, Copy)]
 pub(in crate::driver::qp) struct Wait {
-    since: Instant<Monotonic>,
+    pub(in crate::driver::qp) since: Instant<Monotonic>,
     limit: Msecs,
 }
 
@@ -49,13 +50,31 @@ impl Wait {
 
     /// True if the message may wait no longer.
     pub(in crate::driver::qp) fn is_over(&self) -> bool {
-        self.next_look().is_none()
+        self.waited() >= self.limit
     }
 
-    /// Milliseconds until the next look at the receive queue; `None` if the wait is over.
-    fn next_look(&self) -> Option<Msecs> {
-        let waited = self.since.elapsed().as_millis();
-        intake::next_look(u32::try_from(waited).unwrap_or(u32::MAX), self.limit)
+    /// Milliseconds since the begin.
+    fn waited(&self) -> Msecs {
+        u32::try_from(self.since.elapsed().as_millis()).unwrap_or(u32::MAX)
+    }
+}
+
+/// A queue pair that is stalled.
+struct Watch {
+    qp: QpRef,
+    wait: Wait,
+    /// A post does not wake it.
+    looks: bool,
+}
+
+impl Watch {
+    /// Milliseconds until the timer is due; `None` if the wait is over.
+    fn pause(&self) -> Option<Msecs> {
+        let (waited, limit) = (self.wait.waited(), self.wait.limit);
+        match self.looks {
+            true => intake::next_look(waited, limit),
+            false => limit.checked_sub(waited).filter(|left| *left != 0),
+        }
     }
 }
 
@@ -63,7 +82,7 @@ impl Wait {
 #[pin_data]
 pub(in crate::driver::qp) struct Late {
     #[pin]
-    watch: SpinLockIrq<Option<(QpRef, Wait)>>,
+    watch: SpinLockIrq<Option<Watch>>,
 }
 
 impl Late {
@@ -77,30 +96,33 @@ impl Late {
 impl OnTimer for Late {
     fn on_timer(&self) {
         let mut watch = self.watch.lock();
-        if let Some((qp, wait)) = &*watch {
-            if qp.stream.awaits_recv() && !qp.rq.has_work() {
-                if let Some(pause) = wait.next_look() {
-                    qp.look_again(pause);
+        if let Some(it) = &*watch {
+            if it.qp.stream.awaits_recv() && !(it.looks && it.qp.rq.has_work()) {
+                if let Some(pause) = it.pause() {
+                    it.qp.look_again(pause);
                     return;
                 }
             }
         }
         let over = watch.take();
         drop(watch);
-        if let Some((qp, _)) = over {
-            qp.recv_posted();
+        if let Some(it) = over {
+            it.qp.recv_posted();
         }
     }
 }
 
 impl QpObj {
-    /// Starts the timer for a message that is stalled. The socket is locked.
+    /// Starts the timer for a message that is stalled; `looks`: a post does not wake the queue pair.
+    /// The socket is locked.
     #[cold]
-    pub(in crate::driver::qp) fn await_recv(&self, wait: Wait) {
+    pub(in crate::driver::qp) fn await_recv(&self, wait: Wait, looks: bool) {
+        let qp = QpRef::from(self);
         let mut watch = self.stream.late.target().watch.lock();
-        let old = watch.replace((QpRef::from(self), wait));
-        // One that is over already ends in the timer, too.
-        self.look_again(wait.next_look().unwrap_or(0));
+        let new = Watch { qp, wait, looks };
+        // A wait that is over also ends in the timer.
+        self.look_again(new.pause().unwrap_or(0));
+        let old = watch.replace(new);
         drop(watch);
         drop(old);
     }
@@ -110,11 +132,14 @@ impl QpObj {
         self.stream.late.start(nanos);
     }
 
-    /// Ends a stall for a receive: one was posted, or the message may wait no longer. Any context.
-    pub(crate) fn recv_posted(&self) {
-        if self.stream.unstall_rx(Stall::Receive) {
+    /// Ends a stall for a receive: one was posted, or the message may wait no longer. Returns
+    /// whether there was such a stall. Any context.
+    pub(crate) fn recv_posted(&self) -> bool {
+        let stalled = self.stream.unstall_rx(Stall::Receive);
+        if stalled {
             self.enqueue_mover(context::cpu());
         }
+        stalled
     }
 
     /// Forgets the stall of a queue pair that has ended: nobody receives for it.

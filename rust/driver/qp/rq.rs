@@ -27,7 +27,13 @@ use crate::{
     uapi::abi, //
 };
 use iwarp::mem::access::PdId;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
+};
 
 /// Bytes that the first `num` elements of a list span. `None` if the list has fewer, or if a
 /// message cannot be as long (RFC 5041 5.2).
@@ -276,14 +282,17 @@ impl Rq {
         }
     }
 
-    /// Has a post to a shared queue wake `qp`, which is stalled and owns this. Any context.
-    pub(crate) fn enlist(&self, qp: &QpObj) {
-        if let Some(srq) = &self.srq {
-            srq.enlist(qp);
+    /// Returns whether a post wakes `qp`, which owns this, and whose message waits since `since`.
+    /// Otherwise only a look finds the request. Any context.
+    pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
+        match &self.srq {
+            Some(srq) => srq.enlist(qp, since),
+            None => !qp.is_user(),
         }
     }
 
-    /// Undoes [`Self::enlist`]. Any context.
+    /// Undoes [`Self::enlist`]: `qp` does not wait, and another one may be woken in its place. Any
+    /// context.
     pub(crate) fn strike(&self, qp: &QpObj) {
         if let Some(srq) = &self.srq {
             srq.strike(qp);

@@ -316,7 +316,7 @@ impl QpObj {
         // An answer may not overtake the completion of what it answers.
         self.await_acks(sk);
         let (mut left, mut more) = (TURN, false);
-        let mut noted = None;
+        let (mut noted, mut listed) = (None, false);
         rx.patient = true;
         loop {
             rx.waits = false;
@@ -346,8 +346,8 @@ impl QpObj {
                 // Noted before it looks again. So either that look finds what was missing, or the
                 // context that provides it finds the note, and has reception continue.
                 self.stream.stall_rx(reason);
-                if reason == Stall::Receive {
-                    self.rq.enlist(self);
+                if let (Stall::Receive, Some(wait)) = (reason, &rx.late) {
+                    listed = self.rq.enlist(self, wait.since);
                 }
                 noted = rx.stalled;
                 continue;
@@ -376,9 +376,12 @@ impl QpObj {
         self.stream.rx.put(rx);
         match (stalled, late) {
             (Some(Stall::Memory), _) => stats.inc(Counter::RxStalls),
-            (Some(Stall::Receive), Some(wait)) => self.await_recv(wait),
+            (Some(Stall::Receive), Some(wait)) => self.await_recv(wait, !listed),
             _ if noted.is_some() => self.stream.end_rx_stall(),
             _ => {}
+        }
+        if listed && stalled != Some(Stall::Receive) {
+            self.rq.strike(self);
         }
         if more {
             stats.inc(Counter::RxDeferred);

@@ -133,9 +133,9 @@ pub const fn unstall(word: u32, reason: Stall) -> u32 {
     }
 }
 
-/// True if the receiver is stalled for `reason`.
+/// True if the receiver is stalled for `reason`, and reception has not ended.
 pub const fn waits(word: u32, reason: Stall) -> bool {
-    word & reason.bit() != 0
+    word & (STOPPED | reason.bit()) == reason.bit()
 }
 
 /// Longest pause between two looks, in milliseconds.
