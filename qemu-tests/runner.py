@@ -142,6 +142,7 @@ class Case:
         self.sample = False
         self.debian12 = False
         self.smb = False
+        self.pypi = False
         self.crates = set()
         self.programs = None
         self.provider = "stock"
@@ -197,6 +198,9 @@ class Case:
                 elif key == "smb":
                     # The case needs SMB Direct, which Debian's kernel leaves out; the value says why.
                     self.smb = True
+                elif key == "pypi":
+                    # The case imports Python packages of others; the value says why.
+                    self.pypi = True
                 elif key == "provider":
                     # The provider library of its programs.
                     self.provider = value
@@ -723,6 +727,8 @@ def prepare_out(out, cases, kernel):
         shutil.copy(output(f"{HERE}/debian12"), out)
     if any(c.smb for c in cases):
         shutil.copytree(output(f"{TOP}/scripts/smb-direct"), f"{out}/mod", dirs_exist_ok=True)
+    if any(c.pypi for c in cases):
+        shutil.copytree(output(f"{HERE}/pypi"), f"{out}/pypi")
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
