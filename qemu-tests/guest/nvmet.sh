@@ -13,7 +13,7 @@ nvmet_up() {
 	nvmet_offer 1 siw rdma 4420
 }
 
-# nvmet_offer NUMBER NQN TRANSPORT PORT: the RAM disk in one more subsystem, at a port of its own.
+# nvmet_offer NUMBER NQN TRANSPORT PORT [ADDRESS]: the RAM disk in one more subsystem, at a port of its own.
 # nvmet_withdraw NUMBER NQN: the end of that.
 nvmet_offer() {
 	local port=$nvmet/ports/$1 subsystem=$nvmet/subsystems/$2
@@ -25,7 +25,7 @@ nvmet_offer() {
 	echo 1 >"$subsystem/namespaces/1/enable"
 	echo "$3" >"$port/addr_trtype"
 	echo ipv4 >"$port/addr_adrfam"
-	echo "$A4" >"$port/addr_traddr"
+	echo "${5:-$A4}" >"$port/addr_traddr"
 	echo "$4" >"$port/addr_trsvcid"
 	ln -s "$subsystem" "$port/subsystems/"
 }
