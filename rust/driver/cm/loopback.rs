@@ -7,7 +7,7 @@
 //! of a server share it, and it closes with the last one. It gives each connection to the listener
 //! of a device that the core accepts for it, see [`Loopback::choose`].
 //!
-//! The client's device is the first active one of the host, see [`namespace`]. Its connection is an
+//! The client's device is the first active one of the host, see [`socket`]. Its connection is an
 //! ordinary one over TCP from and to a loopback address.
 
 use super::{
