@@ -201,7 +201,11 @@ impl Endpoint {
 
     /// Passes the TCP connection on to the connection that has the session.
     pub(in super::super) fn pass_on(&self, inner: &mut Inner, resume: Resume) -> Input<Error> {
-        let Some(target) = self.dev.shared.sessions.get(resume.session) else {
+        let ns = self.dev.netdev.net();
+        let target = self.dev.shared.sessions.get(resume.session);
+        // The sessions are those of all namespaces.
+        let target = target.filter(|target| ns.is_some() && target.dev.netdev.net() == ns);
+        let Some(target) = target else {
             self.dev.stats.inc(Counter::ResumeRefused);
             inner.refusal = Some(Refused {
                 session: resume.session,
