@@ -40,11 +40,14 @@ impl LinkOps for Link {
         ) {
             return Err(EINVAL);
         }
+        let shared = slot::with(|shared: &Arc<Shared>| shared.clone()).ok_or(ENODEV)?;
+        // Held until the device can be found. Otherwise two requests at once would make two
+        // devices.
+        let _adding = shared.adding.lock();
         if IbDevice::find(ndev).is_some() {
             return Err(EEXIST);
         }
-        let shared = slot::with(|shared: &Arc<Shared>| shared.clone()).ok_or(ENODEV)?;
-        Device::add(shared, name, ndev)
+        Device::add(shared.clone(), name, ndev)
     }
 }
 

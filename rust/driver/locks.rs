@@ -9,8 +9,9 @@
 //! # Locks of others
 //!
 //! - RTNL and the locks that the RDMA core and iw_cm hold when they call the driver come before all
-//!   ranks. Upcalls take iw_cm's spinlock of a connection with [`Rank::Endpoint`] and the socket
-//!   lock held; iw_cm does not hold it when it calls the driver.
+//!   ranks but [`Rank::Adding`]. `rdma link add` holds none of them, only the lock of the core's
+//!   list of link types. Upcalls take iw_cm's spinlock of a connection with [`Rank::Endpoint`] and
+//!   the socket lock held; iw_cm does not hold it when it calls the driver.
 //! - The socket lock (`lock_sock`, or TCP's own around its callbacks) comes after [`Rank::Tenants`]
 //!   and before [`Rank::QpPair`].
 //! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock.
@@ -69,6 +70,9 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// A device is being added. Held while the core registers the device, so the core's locks and
+    /// RTNL come after it.
+    Adding = c"siw_adding", Process;
     /// A QP's change of state by its consumer. Held while a QP begins anew, which waits for its
     /// connection to end.
     QpModify = c"siw_qp_modify", Process;

@@ -58,7 +58,8 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     }, //
 };
 
@@ -112,6 +113,9 @@ pub(crate) struct Shared {
     /// QP numbers drawn so far, from a random start. One count for the module, so that a device
     /// that takes the place of another one has none of its numbers.
     qpns_made: Atomic<u64>,
+    /// Held while a device is added.
+    #[pin]
+    pub(crate) adding: Mutex<()>,
     /// What all sockets use.
     pub(crate) net: NetRef,
     /// Work queue of connection management.
@@ -148,6 +152,7 @@ impl Shared {
             stags: StagGenerator::new(StagSecret(SipHash::new())),
             stags_made: Atomic::new(0),
             qpns_made: Atomic::new(random::u32().into()),
+            adding <- ranked_mutex!(Rank::Adding, ()),
             net,
             cm,
             sessions <- cm::Sessions::new(),
