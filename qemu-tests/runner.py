@@ -56,6 +56,14 @@ PROVIDERS = {  # what chooses a provider library for the programs of a case
     "stock": (),
     "ours": ("RDMAV_DRIVERS=/run/bin/libsiw",),  # libibverbs appends -rdmav34.so
 }
+# Programs and modules that some cases need, by the key of their headers: what makes them and prints where they are, and
+# the folder that the guests find them in.
+MADE = {
+    "debian12": (f"{HERE}/debian12", ""),
+    "pypi": (f"{HERE}/pypi", "pypi"),
+    "smb": (f"{TOP}/scripts/smb-direct", "mod"),
+    "valkey": (f"{TOP}/scripts/valkey", "bin"),
+}
 HANDED_ON = re.compile("TEST_(SECONDS|SEED)|BENCH_.*")  # variables that cases get
 SKIPPED = 77  # exit status of a half that cannot run here
 
@@ -140,9 +148,7 @@ class Case:
         self.harmless = []
         self.consumer = False
         self.sample = False
-        self.debian12 = False
-        self.smb = False
-        self.pypi = False
+        self.made = set()
         self.crates = set()
         self.programs = None
         self.provider = "stock"
@@ -192,15 +198,9 @@ class Case:
                 elif key == "programs":
                     # The programs in C of src/ that it runs, without the line all of them.
                     self.programs = set(value.split())
-                elif key == "debian12":
-                    # The case runs programs of Debian 12; the value says why.
-                    self.debian12 = True
-                elif key == "smb":
-                    # The case needs SMB Direct, which Debian's kernel leaves out; the value says why.
-                    self.smb = True
-                elif key == "pypi":
-                    # The case imports Python packages of others; the value says why.
-                    self.pypi = True
+                elif key in MADE:
+                    # The value says why.
+                    self.made.add(key)
                 elif key == "provider":
                     # The provider library of its programs.
                     self.provider = value
@@ -723,12 +723,13 @@ def prepare_out(out, cases, kernel):
         shutil.copy(f"{TOP}/build/{RELEASE}/sample/rdma_null.ko", f"{out}/mod/")
     if any(c.provider == "ours" for c in cases):
         shutil.copy(output(f"{TOP}/scripts/provider", "build"), f"{out}/bin/")
-    if any(c.debian12 for c in cases):
-        shutil.copy(output(f"{HERE}/debian12"), out)
-    if any(c.smb for c in cases):
-        shutil.copytree(output(f"{TOP}/scripts/smb-direct"), f"{out}/mod", dirs_exist_ok=True)
-    if any(c.pypi for c in cases):
-        shutil.copytree(output(f"{HERE}/pypi"), f"{out}/pypi")
+    for key in sorted(set().union(*(c.made for c in cases))):
+        script, folder = MADE[key]
+        made = output(script)
+        if os.path.isdir(made):
+            shutil.copytree(made, f"{out}/{folder}", dirs_exist_ok=True)
+        else:
+            shutil.copy(made, f"{out}/{folder}")
     for name in drivers - {"siw", "old-siw", "c-siw", "rxe", "none"}:
         sys.exit(f"no driver {name}")
 
