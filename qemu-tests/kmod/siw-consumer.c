@@ -84,6 +84,8 @@ struct end {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct ib_qp *qp;
+	/* The shared receive queue of the QP, if it has one. */
+	struct ib_srq *srq;
 	struct ib_mr *mr;
 	u8 *buf;
 	u64 dma;
@@ -98,6 +100,9 @@ struct end {
 static struct ib_device *dev;
 static struct rdma_cm_id *listener;
 static struct end client, server;
+/* A second connection, and the end that accepts the next one. */
+static struct end client2, server2;
+static struct end *accepts = &server;
 /* The server is in the protection domain of the client. */
 static bool one_pd;
 static DECLARE_WAIT_QUEUE_HEAD(events);
@@ -369,6 +374,7 @@ static int furnish(struct end *e)
 	expect(ib_dma_map_sg(dev, e->sg, PAGES, DMA_BIDIRECTIONAL) == PAGES);
 	attr.send_cq = e->cq;
 	attr.recv_cq = e->cq;
+	attr.srq = e->srq;
 	must(rdma_create_qp(e->id, e->pd, &attr));
 	e->qp = e->id->qp;
 	return 0;
@@ -380,7 +386,7 @@ static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	struct rdma_conn_param param = {
 		.responder_resources = 8, .initiator_depth = 8,
 	};
-	struct end *e = id->context ?: &server;
+	struct end *e = id->context ?: accepts;
 	int ret = e->last == event->event;
 
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -409,8 +415,8 @@ static bool comes(struct end *e, enum rdma_cm_event_type type)
 	return wait_event_timeout(events, test_bit(type, &e->seen), PATIENCE);
 }
 
-/* The client begins to connect to @port. */
-static int start(__be16 port)
+/* An end begins to connect to @port. */
+static int start_as(struct end *e, __be16 port)
 {
 	struct rdma_conn_param param = {
 		.responder_resources = 8, .initiator_depth = 8,
@@ -420,16 +426,26 @@ static int start(__be16 port)
 		.sin_addr.s_addr = in_aton(address),
 	};
 
-	client.id = rdma_create_id(current->nsproxy->net_ns, handler, &client,
-				   RDMA_PS_TCP, IB_QPT_RC);
-	expect(!IS_ERR(client.id));
-	must(rdma_resolve_addr(client.id, NULL, (struct sockaddr *)&to, 5000));
-	expect(comes(&client, RDMA_CM_EVENT_ADDR_RESOLVED));
-	must(rdma_resolve_route(client.id, 5000));
-	expect(comes(&client, RDMA_CM_EVENT_ROUTE_RESOLVED));
-	must(furnish(&client));
-	must(rdma_connect(client.id, &param));
+	e->id = rdma_create_id(current->nsproxy->net_ns, handler, e,
+			       RDMA_PS_TCP, IB_QPT_RC);
+	expect(!IS_ERR(e->id));
+	must(rdma_resolve_addr(e->id, NULL, (struct sockaddr *)&to, 5000));
+	expect(comes(e, RDMA_CM_EVENT_ADDR_RESOLVED));
+	must(rdma_resolve_route(e->id, 5000));
+	expect(comes(e, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	must(furnish(e));
+	must(rdma_connect(e->id, &param));
 	return 0;
+}
+
+static int start(__be16 port)
+{
+	return start_as(&client, port);
+}
+
+static __be16 listens_at(void)
+{
+	return ((struct sockaddr_in *)&listener->route.addr.src_addr)->sin_port;
 }
 
 /* A listener, and a client that connects to it. */
@@ -444,8 +460,7 @@ static int start_both(void)
 	expect(!IS_ERR(listener));
 	must(rdma_bind_addr(listener, (struct sockaddr *)&at));
 	must(rdma_listen(listener, 8));
-	return start(((struct sockaddr_in *)
-		      &listener->route.addr.src_addr)->sin_port);
+	return start(listens_at());
 }
 
 static int connect_both(void)
@@ -482,6 +497,7 @@ static void strip(struct end *e)
 }
 
 static void strip_many(void);
+static void strip_shared(void);
 static void end_poster(void);
 
 static void disconnect_both(void)
@@ -494,6 +510,9 @@ static void disconnect_both(void)
 	strip_many();
 	strip(&client);
 	strip(&server);
+	strip(&client2);
+	strip(&server2);
+	strip_shared();
 }
 
 /* The checks. */
@@ -938,6 +957,151 @@ static int check_purge(void)
 	expect(!ib_process_cq_direct(lone.cq, -1));
 	ib_free_cq(lone.cq);
 	return settle();
+}
+
+/* Messages that arrive before their receive is posted. */
+
+static u64 counter(const char *name)
+{
+	struct rdma_hw_stats *stats = dev->ops.alloc_hw_port_stats(dev, 1);
+	u64 value = 0;
+	int i;
+
+	if (!stats)
+		return 0;
+	for (i = 0; i < stats->num_counters; i++) {
+		if (strcmp(stats->descs[i].name, name))
+			continue;
+		dev->ops.get_hw_stats(dev, stats, 1, i);
+		value = stats->value[i];
+	}
+	rdma_free_hw_stats_struct(stats);
+	return value;
+}
+
+/* Sends a message, and waits until it waits for its receive: one more than @late did. */
+static int send_early(struct end *e, u64 *late)
+{
+	unsigned long end = jiffies + PATIENCE;
+	struct request s;
+	struct work w;
+
+	must(post(e, transfer(&w, &s, e, IB_WR_SEND, 64, 0, 0)));
+	must(succeeded(&s, e, IB_WC_SEND));
+	*late += 1;
+	while (counter("recv_late") < *late) {
+		expect(!time_after(jiffies, end));
+		schedule_timeout_uninterruptible(1);
+	}
+	/* The softirq that has counted it is over. */
+	synchronize_rcu();
+	return 0;
+}
+
+/* A post ends the wait at once. Without that the message takes the receive when it has waited 4 s. */
+static int check_late(void)
+{
+	u64 late = counter("recv_late");
+	struct request r;
+	int i;
+
+	must(connect_both());
+	for (i = 0; i < 3; i++) {
+		unsigned long since = jiffies;
+
+		must(send_early(&client, &late));
+		must(post_recv(&server, &r, 0, 64));
+		must(succeeded(&r, &server, IB_WC_RECV));
+		expect(time_before(jiffies, since + 3 * HZ));
+	}
+	return 0;
+}
+
+static struct ib_srq *shared;
+static struct ib_pd *shared_pd;
+
+static void strip_shared(void)
+{
+	if (shared && !IS_ERR(shared))
+		ib_destroy_srq(shared);
+	if (shared_pd && !IS_ERR(shared_pd))
+		ib_dealloc_pd(shared_pd);
+}
+
+/* Two connections whose servers share a receive queue. */
+static int connect_shared(void)
+{
+	struct ib_srq_init_attr attr = {
+		.attr = { .max_wr = DEPTH, .max_sge = 1 },
+	};
+
+	shared_pd = ib_alloc_pd(dev, 0);
+	expect(!IS_ERR(shared_pd));
+	shared = ib_create_srq(shared_pd, &attr);
+	expect(!IS_ERR(shared));
+	server.srq = shared;
+	server2.srq = shared;
+	must(start_both());
+	expect(comes(&client, RDMA_CM_EVENT_ESTABLISHED));
+	expect(comes(&server, RDMA_CM_EVENT_ESTABLISHED));
+	accepts = &server2;
+	must(start_as(&client2, listens_at()));
+	expect(comes(&client2, RDMA_CM_EVENT_ESTABLISHED));
+	expect(comes(&server2, RDMA_CM_EVENT_ESTABLISHED));
+	return 0;
+}
+
+/* Posts N receives at once. */
+static int post_shared(struct request *r, int n)
+{
+	struct ib_sge sge = {
+		.addr = server2.dma, .length = 64, .lkey = shared_pd->local_dma_lkey,
+	};
+	struct ib_recv_wr wr[2] = { };
+
+	for (int i = 0; i < n; i++) {
+		wr[i] = (struct ib_recv_wr){
+			.wr_cqe = &r[i].cqe, .sg_list = &sge, .num_sge = 1,
+		};
+		if (i)
+			wr[i - 1].next = &wr[i];
+		request_init(&r[i]);
+	}
+	return ib_post_srq_recv(shared, wr, NULL);
+}
+
+/*
+ * A receive goes to the message that has waited longest. Two of them serve both messages. A QP that
+ * is destroyed while its message waits leaves the next receive to the other one.
+ */
+static int check_late_shared(void)
+{
+	u64 late = counter("recv_late");
+	struct request r[2];
+	int i;
+
+	must(connect_shared());
+	for (i = 0; i < 6; i++) {
+		must(send_early(i % 2 ? &client2 : &client, &late));
+		must(send_early(i % 2 ? &client : &client2, &late));
+		must(post_shared(r, 1));
+		must(succeeded(r, i % 2 ? &server2 : &server, IB_WC_RECV));
+		must(post_shared(r, 1));
+		must(succeeded(r, i % 2 ? &server : &server2, IB_WC_RECV));
+	}
+	must(send_early(&client, &late));
+	must(send_early(&client2, &late));
+	must(post_shared(r, 2));
+	must(completed(&r[0], IB_WC_SUCCESS));
+	must(completed(&r[1], IB_WC_SUCCESS));
+	expect(r[0].qp != r[1].qp);
+
+	must(send_early(&client, &late));
+	must(send_early(&client2, &late));
+	rdma_destroy_qp(server.id);
+	server.qp = NULL;
+	must(post_shared(r, 1));
+	return succeeded(r, &server2, IB_WC_RECV);
 }
 
 /*
@@ -2545,6 +2709,8 @@ static const struct {
 	{ "end-error", check_end_error },
 	{ "dmabuf-movable", check_dmabuf_movable },
 	{ "late-gid", check_late_gid },
+	{ "late", check_late },
+	{ "late-shared", check_late_shared },
 	{ "hold", check_hold },
 };
 
@@ -2576,6 +2742,8 @@ static int __init consumer_init(void)
 	rc = dev ? -EINVAL : -ENODEV;
 	client.last = NEVER;
 	server.last = NEVER;
+	client2.last = NEVER;
+	server2.last = NEVER;
 	for (i = 0; dev && i < ARRAY_SIZE(checks); i++) {
 		if (strcmp(checks[i].name, check))
 			continue;

@@ -1274,7 +1274,8 @@ static void test_late(void)
 
 /*
  * While a message waits for its receive, another queue pair works; the sender may disconnect, and
- * the message is still delivered; and the queue pair may be destroyed.
+ * the message is still delivered; an error of the receiver ends the connection, before the message
+ * has waited too long; and the queue pair may be destroyed.
  */
 static void test_late_ends(void)
 {
@@ -1288,6 +1289,18 @@ static void test_late_ends(void)
 	must(rdma_disconnect(p.a.id));
 	must(post_recv(&p.b, 1, 0, 64));
 	expect_wc(p.b.rcq, 1, IBV_WC_SUCCESS);
+	disconnect_pair(&p);
+
+	connect_pair(&p, &usual, &usual);
+	settle(&p);
+	must(post(&p.a, IBV_WR_SEND, 1, 8, IBV_SEND_SIGNALED, NULL));
+	expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+	p.b.mr->lkey ^= 1;
+	must(post(&p.b, IBV_WR_SEND, 2, 8, IBV_SEND_SIGNALED, NULL));
+	p.b.mr->lkey ^= 1;
+	expect_wc(p.b.scq, 2, IBV_WC_LOC_PROT_ERR);
+	expect(becomes(&p.a, IBV_QPS_ERR));
+	expect(becomes(&p.b, IBV_QPS_ERR));
 	disconnect_pair(&p);
 	must(post(&other.a, IBV_WR_SEND, 2, 8, IBV_SEND_SIGNALED, NULL));
 	expect_wc(other.a.scq, 2, IBV_WC_SUCCESS);
