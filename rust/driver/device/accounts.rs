@@ -21,8 +21,16 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::atomic::Relaxed,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
+
+/// Milliseconds for which the sums of the traffic counters are shown again, as the core does for
+/// its own counters.
+const FRESH_MS: i64 = 10;
 
 /// A counter of the core: the counts of queue pairs that are no longer bound to it.
 struct Account {
@@ -37,6 +45,8 @@ pub(crate) struct Accounts {
     open: KVec<Account>,
     /// The counts of all counters that the core has closed.
     closed: Values,
+    /// What had passed the port when that was last added up.
+    traffic: Option<(Instant<Monotonic>, Traffic)>,
 }
 
 impl Accounts {
@@ -46,6 +56,7 @@ impl Accounts {
             last: 0,
             open: KVec::new(),
             closed: [0; NAMES.len()],
+            traffic: None,
         }
     }
 
@@ -138,9 +149,15 @@ impl Device {
         open.retain(|account| account.id != id);
     }
 
-    /// Returns what has passed the port, by whichever counter it was counted. May sleep.
+    /// Returns what has passed the port, by whichever counter it was counted. Readers of several
+    /// files within [`FRESH_MS`] share one walk over the queue pairs. May sleep.
     pub(crate) fn traffic(&self) -> Traffic {
-        let accounts = self.accounts.lock();
+        let mut accounts = self.accounts.lock();
+        if let Some((at, traffic)) = accounts.traffic {
+            if at.elapsed().as_millis() < FRESH_MS {
+                return traffic;
+            }
+        }
         let mut sums = accounts.closed;
         for account in &accounts.open {
             add(&mut sums, account.values.iter().copied());
@@ -148,12 +165,14 @@ impl Device {
         self.stats.add_to(&mut sums);
         self.qps.for_each(|_, qp| qp.stats.add_to(&mut sums));
         let sum = |counter: Counter| sums.get(counter as usize).copied().unwrap_or(0);
-        Traffic {
+        let traffic = Traffic {
             tx_bytes: sum(Counter::TxBytes),
             tx_packets: sum(Counter::TxFpdus),
             rx_bytes: sum(Counter::RxBytes),
             rx_packets: sum(Counter::RxFpdus),
-        }
+        };
+        accounts.traffic = Some((Instant::now(), traffic));
+        traffic
     }
 
     /// Removes a queue pair from the table, and moves its counts. May sleep.
