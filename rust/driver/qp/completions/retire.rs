@@ -38,7 +38,8 @@ use kernel::sync::aref::ARef;
 const TURN: u32 = 4096;
 
 /// The same in softirq or with softirqs off, as a single packet can begin it: all other work of the
-/// CPU waits meanwhile.
+/// CPU waits meanwhile. Interrupts are never off: a caller holds the socket, which nobody locks
+/// with interrupts off (`Socket::try_lock_bh`), or may sleep.
 const SHORT_TURN: u32 = 512;
 
 impl QpObj {
