@@ -113,8 +113,8 @@ impl OnTimer for Late {
 }
 
 impl QpObj {
-    /// Starts the timer for a message that is stalled; `looks`: a post does not wake the queue pair.
-    /// The socket is locked.
+    /// Starts the timer for a message that is stalled; `looks`: a post does not wake the queue
+    /// pair. The socket is locked.
     #[cold]
     pub(in crate::driver::qp) fn await_recv(&self, wait: Wait, looks: bool) {
         let qp = QpRef::from(self);

@@ -299,7 +299,11 @@ fn each_message_gets_its_receive() {
 /// A stream with two messages may take what another one was woken for, which then waits on.
 #[test]
 fn no_stream_waits_while_there_is_a_receive() {
-    for (messages, posts) in [([2, 1, 0], [1, 1]), ([2, 1, 0], [1, 2]), ([2, 2, 0], [2, 1])] {
+    for (messages, posts) in [
+        ([2, 1, 0], [1, 1]),
+        ([2, 1, 0], [1, 2]),
+        ([2, 2, 0], [2, 1]),
+    ] {
         let ends = ends(Setup {
             messages,
             posts,
