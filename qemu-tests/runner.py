@@ -145,7 +145,7 @@ class Case:
         self.path, self.name, self.known_as = path, name, name
         self.kernels = KERNELS
         self.about, self.drivers, self.params, self.timeout = "", ["siw", "siw"], [], 300
-        self.harmless = []
+        self.harmless, self.warnings = [], []
         self.consumer = False
         self.sample = False
         self.made = set()
@@ -186,6 +186,9 @@ class Case:
                 elif key == "harmless":
                     # A message that the case provokes from the kernel.
                     self.harmless.append(value)
+                elif key == "warning":
+                    # A function of others in which the kernel warns; the words after it say why.
+                    self.warnings.append(value.split()[0])
                 elif key == "consumer":
                     # The case needs the kernel consumer of the tests; the value says why.
                     self.consumer = True
@@ -561,24 +564,31 @@ def tell_chances(cases, results):
         say(f"{known_as:{width}}  {passed:6}  {len(failed):6}  {len(names):2}  {' '.join(failed)}".rstrip())
 
 
-def splat(path):
+def log_without(path, functions):
+    """A kernel's log without the reports of warnings in these functions."""
+    text = text_of(path)
+    for function in functions:
+        # A report is all between its marks, unless another one begins there.
+        text = re.sub(rf"^.*\[ cut here \]-+\n.*WARNING: .* at {function}\+.*\n(?:(?!.*(?:{SPLAT.pattern})).*\n)*?"
+                      r".*---\[ end trace .*\n", "", text, flags=re.M)
+    return text
+
+
+def splat(path, warnings=()):
     """The first report in a kernel's log."""
-    lines = text_of(path).splitlines()
+    lines = log_without(path, warnings).splitlines()
     first = next((i for i, line in enumerate(lines) if SPLAT.search(line)), len(lines))
     return lines[first:first + 40]
 
 
-def bad_lines(path, harmless, worst_level=4):
+def bad_lines(path, harmless, worst_level=4, warnings=()):
     """Lines of a raw kernel log that a healthy guest does not have."""
     found = []
-    if not os.path.exists(path):
-        return found
-    with open(path, errors="replace") as f:
-        for line in f:
-            m = re.match(r"<(\d+)>(.*)", line)
-            level, text = (int(m[1]) & 7, m[2]) if m else (7, line.rstrip())
-            if (level <= worst_level or BAD.search(text)) and not harmless.search(text):
-                found.append(text)
+    for line in log_without(path, warnings).splitlines():
+        m = re.match(r"<(\d+)>(.*)", line)
+        level, text = (int(m[1]) & 7, m[2]) if m else (7, line.rstrip())
+        if (level <= worst_level or BAD.search(text)) and not harmless.search(text):
+            found.append(text)
     return found
 
 
@@ -674,14 +684,14 @@ def run_case(guests, case):
         fit = False
 
     for g in guests.kernels:
-        lines = [line for line in bad_lines(f"{folder}/dmesg.{g}", HARMLESS)
+        lines = [line for line in bad_lines(f"{folder}/dmesg.{g}", HARMLESS, warnings=case.warnings)
                  if SPLAT.search(line) or "leak" in line or not any(text in line for text in case.harmless)]
         guests.splats += sum(1 for line in lines if SPLAT.search(line))
         if lines:
             failed(f"guest {g}: the kernel complained ({len(lines)} lines):")
             why.extend("    " + line for line in lines[:12])
             # The report shows what the kernel was doing. It is context, not another complaint.
-            why.extend("      " + line for line in splat(f"{folder}/dmesg.{g}"))
+            why.extend("      " + line for line in splat(f"{folder}/dmesg.{g}", case.warnings))
             # After an oops or a stuck task no later result can be trusted.
             fit = fit and not any(BAD.search(line) for line in lines)
             skipped = False
