@@ -34,7 +34,7 @@ nfs_stop() {
 nfs_mount() {
 	modprobe -a nfs nfsv3 nfsv4 rpcrdma
 	mkdir -p /mnt/nfs
-	mount -t nfs -o "vers=$1,proto=rdma,port=20049" "$A4:$([ "$1" = 4.2 ] && echo / || echo $exported)" /mnt/nfs
+	mount -t nfs -o "vers=$1,proto=rdma,port=20049" "$A4:$([[ $1 = 4* ]] && echo / || echo $exported)" /mnt/nfs
 	grep /mnt/nfs /proc/mounts
 	grep -q 'proto=rdma' /proc/mounts
 }
