@@ -262,7 +262,7 @@ impl Listener {
     }
 
     /// Adds a QP. Sleeps.
-    pub(super) fn expect(&self, waiting: Waiting) -> Result {
+    pub(super) fn remember(&self, waiting: Waiting) -> Result {
         let node = RBTreeNode::new(waiting, (), GFP_KERNEL_ACCOUNT)?;
         self.expected.lock().insert(node);
         Ok(())

@@ -171,7 +171,7 @@ impl Door {
         let waiting = (peer, dev.doors.opened.fetch_add(1, Relaxed));
         let listener = match list.iter().find(|open| open.addr == addr) {
             Some(open) => {
-                open.listener.expect(waiting)?;
+                open.listener.remember(waiting)?;
                 open.listener.clone()
             }
             None => {
