@@ -29,6 +29,7 @@ use crate::kapi::{
         LOOPBACK_IFINDEX, //
     },
     rdma::iwcm::CmId,
+    sync::AccessOnce,
     wq, //
 };
 use iwarp::cm::{
@@ -38,6 +39,7 @@ use iwarp::cm::{
     Side, //
 };
 use kernel::{
+    pr_info_once,
     prelude::*,
     rbtree::{
         RBTree,
@@ -145,20 +147,29 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
     // The core takes a loopback address for a wildcard.
     let joins = addr.is_any() || addr.is_loopback();
     let alone = !(addr.is_loopback() || addr.is_any() && ifindex == LOOPBACK_IFINDEX);
+    let mut result = Ok(());
     if alone {
-        listener.listen(&ns, &addr, &opts)?;
+        result = listener.listen(&ns, &addr, &opts);
     }
-    if joins {
-        let joined = dev
-            .shared
-            .loopbacks
-            .join(server, &listener, &ns, &addr, &opts);
-        if let Err(e) = joined {
-            let _ = destroy_listen(listener);
-            return Err(e);
+    if joins && result.is_ok() {
+        let loopbacks = &dev.shared.loopbacks;
+        result = loopbacks.join(server, &listener, &ns, &addr, &opts);
+    }
+    match result {
+        // An error would cost a device that comes later than the server: rdma_cm does without it.
+        Err(e) if joins && e == errno::eaddrinuse() && !dev.is_known.read_once() => {
+            pr_info_once!(
+                "TCP port {} is in use: an RDMA server is not reached over a new device\n",
+                addr.port()
+            );
+            Ok(listener)
         }
+        Err(e) => {
+            let _ = destroy_listen(listener);
+            Err(e)
+        }
+        Ok(()) => Ok(listener),
     }
-    Ok(listener)
 }
 
 /// Listens for the peer of `waiting`, or, without one, for the peers of sessions. The listener

@@ -56,7 +56,10 @@ use crate::{
             Setting,
             Traffic, //
         },
-        sync::SpinLockIrq,
+        sync::{
+            AccessOnce,
+            SpinLockIrq, //
+        },
         wq, //
     },
     uapi::abi, //
@@ -143,6 +146,8 @@ pub(crate) struct Device {
     /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
+    /// The core's clients have got to know the device, and have made their listeners.
+    pub(crate) is_known: Atomic<bool>,
     #[pin]
     files: SpinLockIrq<Option<Files>>,
     /// Ends connections whose local address is gone.
@@ -220,6 +225,7 @@ impl Device {
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
+                is_known: Atomic::new(false),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
                 probe_end <- new_delayed_work!("siw_probe_end"),
@@ -234,9 +240,11 @@ impl Device {
             node_desc: c"Software iWARP stack",
             num_comp_vectors: num_possible_cpus(),
         };
-        let new = IbDevice::new(module, &cfg, dev)?;
+        let new = IbDevice::new(module, &cfg, dev.clone())?;
         new.set_netdev(ndev)?;
-        new.register(name)
+        new.register(name)?;
+        dev.is_known.write_once(true);
+        Ok(())
     }
 
     /// Ends the device: waits for the readers of its debugfs files and for the end of its
