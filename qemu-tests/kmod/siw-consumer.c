@@ -998,7 +998,7 @@ static int send_early(struct end *e, u64 *late)
 	return 0;
 }
 
-/* A post ends the wait at once. Without that the message takes the receive when it has waited 4 s. */
+/* A post ends the wait at once. Without that the message takes the receive after 4 s of waiting. */
 static int check_late(void)
 {
 	u64 late = counter("recv_late");
