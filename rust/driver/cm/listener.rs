@@ -172,17 +172,18 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
     }
 }
 
-/// Listens for the peer of `waiting`, or, without one, for the peers of sessions. The listener
-/// knows which of them before the first connection comes in.
+/// Listens in a VRF for the peer of `waiting`, or, without one, for the peers of sessions. The
+/// listener knows which of them before the first connection arrives.
 pub(super) fn listen_for_pairs(
     dev: &DeviceRef,
     addr: &SockAddr,
+    vrf: u32,
     backlog: u32,
     waiting: Option<Waiting>,
 ) -> Result<Arc<Listener>> {
     let opts = ListenOpts {
         backlog,
-        ifindex: dev.netdev.vrf(),
+        ifindex: vrf,
         v6only: false,
         tos: None,
     };

@@ -51,7 +51,15 @@ pub(crate) struct Doors {
 
 struct Opened {
     addr: SockAddr,
+    /// The VRF in which it listens.
+    vrf: u32,
     listener: Arc<Listener>,
+}
+
+impl Opened {
+    fn is_at(&self, addr: SockAddr, vrf: u32) -> bool {
+        self.addr == addr && self.vrf == vrf
+    }
 }
 
 impl Doors {
@@ -104,16 +112,24 @@ impl Doors {
             return Ok(());
         };
         let mut result = Ok(());
-        for (addr, _) in net.addrs(dev.netdev.vrf())?.iter() {
+        let vrf = dev.netdev.vrf();
+        for (addr, _) in net.addrs(vrf)?.iter() {
             let addr = addr.with_port(PORT);
-            if let Some(open) = list.iter().find(|open| open.addr == addr) {
+            if let Some(open) = list.iter().find(|open| open.is_at(addr, vrf)) {
                 open.listener.set_public(true);
                 continue;
             }
             list.reserve(1, GFP_KERNEL)?;
-            match listener::listen_for_pairs(dev, &addr, BACKLOG, None) {
+            match listener::listen_for_pairs(dev, &addr, vrf, BACKLOG, None) {
                 // There is room.
-                Ok(listener) => list.push(Opened { addr, listener }, GFP_KERNEL)?,
+                Ok(listener) => {
+                    let opened = Opened {
+                        addr,
+                        vrf,
+                        listener,
+                    };
+                    list.push(opened, GFP_KERNEL)?;
+                }
                 // The peer may be told of the address, so it is not given up for lack of memory.
                 Err(ENOMEM) => result = Err(ENOMEM),
                 Err(_) => {}
@@ -169,16 +185,19 @@ impl Door {
             return Err(errno::eopnotsupp());
         }
         let waiting = (peer, dev.doors.opened.fetch_add(1, Relaxed));
-        let listener = match list.iter().find(|open| open.addr == addr) {
+        let vrf = dev.netdev.vrf();
+        let listener = match list.iter().find(|open| open.is_at(addr, vrf)) {
             Some(open) => {
                 open.listener.remember(waiting)?;
                 open.listener.clone()
             }
             None => {
                 list.reserve(1, GFP_KERNEL)?;
-                let listener = listener::listen_for_pairs(dev, &addr, BACKLOG, Some(waiting))?;
+                let listener =
+                    listener::listen_for_pairs(dev, &addr, vrf, BACKLOG, Some(waiting))?;
                 let opened = Opened {
                     addr,
+                    vrf,
                     listener: listener.clone(),
                 };
                 list.push(opened, GFP_KERNEL)?;

@@ -157,8 +157,7 @@ impl Resumption {
 }
 
 impl Endpoint {
-    /// What this end offers: a session, and the addresses of the host, those of its VRF only, the
-    /// one in use first.
+    /// The offer of this end: a session, and the addresses of its VRF, the one in use first.
     pub(in super::super) fn new_offer(&self) -> Result<Offer> {
         let (mut session, mut key) = ([0; 8], [0; 16]);
         random::fill(&mut session);
@@ -201,11 +200,15 @@ impl Endpoint {
 
     /// Passes the TCP connection on to the connection that has the session.
     pub(in super::super) fn pass_on(&self, inner: &mut Inner, resume: Resume) -> Input<Error> {
-        let ns = self.dev.netdev.net();
+        let netdev = &self.dev.netdev;
+        let is_reachable = |target: &Arc<Endpoint>| {
+            let other = &target.dev.netdev;
+            let ns = netdev.net();
+            ns.is_some() && other.net() == ns && other.vrf() == netdev.vrf()
+        };
+        // The sessions are those of all namespaces and VRFs.
         let target = self.dev.shared.sessions.get(resume.session);
-        // The sessions are those of all namespaces.
-        let target = target.filter(|target| ns.is_some() && target.dev.netdev.net() == ns);
-        let Some(target) = target else {
+        let Some(target) = target.filter(is_reachable) else {
             self.dev.stats.inc(Counter::ResumeRefused);
             inner.refusal = Some(Refused {
                 session: resume.session,
