@@ -29,7 +29,6 @@ use crate::kapi::{
         LOOPBACK_IFINDEX, //
     },
     rdma::iwcm::CmId,
-    sync::AccessOnce,
     wq, //
 };
 use iwarp::cm::{
@@ -85,7 +84,7 @@ pub(crate) struct Listener {
     /// The identifier whose owner gets the connections. Without one they are for waiting QPs, see
     /// `super::pair`.
     cm_id: Option<CmId<Siw>>,
-    /// Those QPs.
+    /// The waiting QPs, see `super::pair`.
     #[pin]
     expected: Mutex<RBTree<Waiting, ()>>,
     /// It is for sessions, too, whose peers come from anywhere.
@@ -122,7 +121,8 @@ impl Acceptor for Hook {
 /// `iw_create_listen`.
 pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Result<Arc<Listener>> {
     let addr = id.local_addr()?;
-    let ns = dev.netdev.net().filter(|ns| id.net() == *ns);
+    let ns = dev.netdev.net();
+    let ns = ns.filter(|ns| id.net() == *ns && id.sees_device(ns));
     let ifindex = dev.netdev.ifindex();
     let server = id.server();
     let opts = ListenOpts {
@@ -138,9 +138,9 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         tos: id.tos(),
     };
     let listener = Listener::new(dev, Some(id), RBTree::new())?;
-    // For such an id the core makes a listener on the devices of all namespaces. Those of others,
-    // and of one that ends, are not the server's: their listeners have no socket, because an error
-    // would fail the server.
+    // For a wildcard id the core makes a listener on the devices of all namespaces. Those of others,
+    // those with the interface of another one, and those of a namespace that ends are not the
+    // server's: their listeners have no socket, because an error would fail the server.
     let Some(ns) = ns else {
         return Ok(listener);
     };
@@ -156,11 +156,13 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         result = loopbacks.join(server, &listener, &ns, &addr, &opts);
     }
     match result {
-        // An error would cost a device that comes later than the server: rdma_cm does without it.
-        Err(e) if joins && e == errno::eaddrinuse() && !dev.is_known.read_once() => {
+        // The server is older than the device. If this failed, rdma_cm would drop the device for all
+        // programs.
+        Err(e) if joins && dev.is_being_added() => {
             pr_info_once!(
-                "TCP port {} is in use: an RDMA server is not reached over a new device\n",
-                addr.port()
+                "an RDMA server is not reached over a new device: port {}, error {}\n",
+                addr.port(),
+                e.to_errno()
             );
             Ok(listener)
         }

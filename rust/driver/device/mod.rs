@@ -146,8 +146,9 @@ pub(crate) struct Device {
     /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
-    /// The core's clients have got to know the device, and have made their listeners.
-    pub(crate) is_known: Atomic<bool>,
+    /// The thread that adds the device to the core's clients, or added it last after a move to
+    /// another namespace. 0: none.
+    adder: Atomic<i32>,
     #[pin]
     files: SpinLockIrq<Option<Files>>,
     /// Ends connections whose local address is gone.
@@ -225,7 +226,7 @@ impl Device {
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
-                is_known: Atomic::new(false),
+                adder: Atomic::new(0),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
                 probe_end <- new_delayed_work!("siw_probe_end"),
@@ -243,8 +244,13 @@ impl Device {
         let new = IbDevice::new(module, &cfg, dev.clone())?;
         new.set_netdev(ndev)?;
         new.register(name)?;
-        dev.is_known.write_once(true);
+        dev.adder.write_once(0);
         Ok(())
+    }
+
+    /// True if this thread is adding the device to the core's clients.
+    pub(crate) fn is_being_added(&self) -> bool {
+        self.adder.read_once() == current!().pid()
     }
 
     /// Ends the device: waits for the readers of its debugfs files and for the end of its
@@ -465,6 +471,10 @@ impl Driver for Siw {
 
     fn close_counter(dev: &IbDevice, id: u32) {
         dev.close_counter(id);
+    }
+
+    fn enable_driver(dev: &IbDevice) {
+        dev.adder.write_once(current!().pid());
     }
 
     fn coming(dev: &IbDevice) {

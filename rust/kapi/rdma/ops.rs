@@ -151,6 +151,7 @@ impl<D: Driver> Table<D> {
             <D::Ucontext>::HAS_ALLOC,
             ucontext::disassociate_ucontext::<D>
         ),
+        enable_driver: op!(D::HAS_ENABLE_DRIVER, device::enable_driver::<D>),
         fill_res_cq_entry: op!(<D::Cq>::HAS_DESCRIBE, cq::fill_res_cq_entry::<D>),
         fill_res_mr_entry: op!(<D::Mr>::HAS_DESCRIBE, mr::fill_res_mr_entry::<D>),
         fill_res_qp_entry: op!(<D::Qp>::HAS_DESCRIBE, qp::fill_res_qp_entry::<D>),

@@ -188,6 +188,17 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn get_hw_stats<D: Driver>(
 /// # Safety
 ///
 /// As `ops` says.
+pub(in crate::kapi::rdma) unsafe extern "C" fn enable_driver<D: Driver>(
+    dev: *mut ib_device,
+) -> Int {
+    // SAFETY: By the requirements of this function.
+    D::enable_driver(unsafe { Device::<D>::from_raw(dev) });
+    0
+}
+
+/// # Safety
+///
+/// As `ops` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_device) {
     // SAFETY: By the requirements of this function.
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });

@@ -163,6 +163,12 @@ pub(crate) trait Driver: Sized + Send + Sync + 'static {
         missing()
     }
 
+    /// The core adds the device to its clients next, by calls of this thread: the device is being
+    /// registered, or has moved to another network namespace. May sleep.
+    fn enable_driver(dev: &Device<Self>) {
+        missing()
+    }
+
     /// Consumers may use the device.
     fn coming(dev: &Device<Self>) {}
 
