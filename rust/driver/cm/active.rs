@@ -102,16 +102,18 @@ pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> 
         ep.dev.stats.inc(Counter::ActiveConnects);
         inner.cm_id = Some(id);
     }
-    if let (Err(_), Some(qp)) = (&result, ep.qp.as_ref()) {
-        qp.managed.write_once(false);
-    }
     // After a failure the core gets the error from this call and must get no event. The QP stays as
     // it is.
     ep.report(&mut inner, Input::Begun(result));
-    if result.is_err() {
+    if let (Err(_), Some(qp)) = (&result, ep.qp.as_ref()) {
         // A context that ended the QP meanwhile has left the flush to its connection.
-        if let Some(qp) = ep.qp.as_ref().filter(|qp| qp.phase() >= Phase::Terminating) {
+        if qp.phase() >= Phase::Terminating {
             qp.abandon();
+        }
+        // Last, because from here on RESET may begin the QP anew.
+        let _pair = qp.pair.lock();
+        if qp.link.lock().is_none() {
+            qp.managed.write_once(false);
         }
     }
     result

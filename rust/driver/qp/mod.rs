@@ -112,7 +112,7 @@ pub(crate) struct Qp {
     phase: Atomic<u32>,
     /// Access flags of `modify_qp`.
     access: Atomic<u32>,
-    /// A connection manager has, or had, the connection. Set with `pair` locked.
+    /// Set once a connection manager has taken the queue pair. Changed with `pair` locked.
     pub(crate) managed: Atomic<bool>,
     /// Negotiated read depths: inbound in the low, outbound in the high half.
     depths: Atomic<u32>,
