@@ -58,6 +58,7 @@ struct Queue {
 /// A queue pair whose next message waits for a request.
 struct Late {
     since: Instant<Monotonic>,
+    qpn: u32,
     qp: QpRef,
 }
 
@@ -228,30 +229,32 @@ impl SrqObj {
         self.queue.lock().ring.has(0)
     }
 
-    /// Has a post wake `qp`, whose message waits since `since`. `false` if there is no memory for
-    /// that, or if the queue is a program's, whose posts are no calls. Any context, as
-    /// [`Self::has_work`].
+    /// Registers `qp` to be woken by a post. Its message has waited since `since`. Returns `false`
+    /// if there is no memory for that, or if the queue is a program's, whose posts are no calls. Any
+    /// context, as [`Self::has_work`].
     pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         let mut queue = self.queue.lock();
         if queue.ring.is_user() {
             return false;
         }
         let late = &mut queue.late;
-        late.retain(|other| other.qp.qp_num() != qp.qp_num());
+        let qpn = qp.qp_num();
+        late.retain(|other| other.qpn != qpn);
         if late.reserve(1, GFP_NOWAIT | __GFP_NOWARN).is_err() {
             return false;
         }
         let at = late.partition_point(|other| (other.since - since).as_nanos() > 0);
         let qp = QpRef::from(qp);
-        late.insert_within_capacity(at, Late { since, qp }).is_ok()
+        late.insert_within_capacity(at, Late { since, qpn, qp })
+            .is_ok()
     }
 
     /// Undoes [`Self::enlist`]. If `qp` has been woken meanwhile, and a request is left, another
     /// queue pair is woken for it. Any context, as [`Self::has_work`].
     pub(crate) fn strike(&self, qp: &QpObj) {
         let mut queue = self.queue.lock();
-        let before = queue.late.len();
-        queue.late.retain(|late| late.qp.qp_num() != qp.qp_num());
+        let (before, qpn) = (queue.late.len(), qp.qp_num());
+        queue.late.retain(|late| late.qpn != qpn);
         let was_listed = queue.late.len() != before;
         drop(queue);
         if !was_listed {

@@ -282,8 +282,8 @@ impl Rq {
         }
     }
 
-    /// Returns whether a post wakes `qp`, which owns this, and whose message waits since `since`.
-    /// Otherwise only a look finds the request. Any context.
+    /// Registers `qp`, which owns this, to be woken by a post. Its message has waited since `since`.
+    /// Returns true if a post wakes it; otherwise only a look finds the request. Any context.
     pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         match &self.srq {
             Some(srq) => srq.enlist(qp, since),
