@@ -1007,9 +1007,10 @@ static int check_late(void)
 
 	must(connect_both());
 	for (i = 0; i < 3; i++) {
-		unsigned long since = jiffies;
+		unsigned long since;
 
 		must(send_early(&client, &late));
+		since = jiffies;
 		must(post_recv(&server, &r, 0, 64));
 		must(succeeded(&r, &server, IB_WC_RECV));
 		expect(time_before(jiffies, since + 3 * HZ));
