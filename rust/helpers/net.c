@@ -190,7 +190,7 @@ u32 kapi_dev_ifindex(const struct net_device *dev)
 	return READ_ONCE(dev->ifindex);
 }
 
-/* The index of the VRF that @dev is in, or is; 0: none. */
+/* Index of the VRF of @dev, or of @dev itself if it is a VRF; 0 if none. */
 u32 kapi_dev_vrf(struct net_device *dev)
 {
 	return l3mdev_master_ifindex(dev);

@@ -45,7 +45,7 @@ pub(crate) struct Accounts {
     open: KVec<Account>,
     /// The counts of all counters that the core has closed.
     closed: Values,
-    /// What had passed the port when that was last added up.
+    /// The last sums of the traffic counters, and the time of their computation.
     traffic: Option<(Instant<Monotonic>, Traffic)>,
 }
 

@@ -53,7 +53,7 @@ impl Wait {
         self.waited() >= self.limit
     }
 
-    /// Milliseconds since the begin.
+    /// Milliseconds waited so far.
     fn waited(&self) -> Msecs {
         u32::try_from(self.since.elapsed().as_millis()).unwrap_or(u32::MAX)
     }
@@ -63,7 +63,7 @@ impl Wait {
 struct Watch {
     qp: QpRef,
     wait: Wait,
-    /// A post does not wake it.
+    /// True if only the timer finds the receive.
     looks: bool,
 }
 

@@ -275,7 +275,7 @@ fn shown(state: State) -> qp::State {
     }
 }
 
-/// Whether the device has the read depths of `path`.
+/// True if the read depths of `path` are within the device's limits.
 fn is_within_limits(path: &qp::Path) -> bool {
     let within = |depth: Option<u8>, limit| depth.is_none_or(|depth| u32::from(depth) <= limit);
     within(path.max_rd_atomic, limits::ORD) && within(path.max_dest_rd_atomic, limits::IRD)

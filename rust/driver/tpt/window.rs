@@ -196,8 +196,8 @@ impl Windows {
             .update(|state, _| state.place = Some(Place::NOWHERE));
     }
 
-    /// Unbinds and removes a window, which is never bound again. Nobody who ends its region or
-    /// queue pair finds it afterwards, so its gate closes here.
+    /// Unbinds and removes a window, which is never bound again. The end of its region or queue
+    /// pair no longer finds it, so the gate must close here.
     fn remove(&self, slot: &Slot) {
         let mut tree = self.tree.lock();
         let (place, left) = slot

@@ -294,8 +294,8 @@ impl Socket {
         self.0.is_ephemeral(port)
     }
 
-    /// Binds to the device or VRF with this index, or to none if that is 0. Then the addresses,
-    /// ports and routes are those that it has. Comes before [`Self::bind`].
+    /// Binds to the device or VRF with this index, or to none if that is 0. Addresses, ports and
+    /// routes are then those of the device. Must be called before [`Self::bind`].
     pub(crate) fn bind_to_device(&self, ifindex: u32) -> Result {
         self.0.bind_to_device(ifindex)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RESET: a queue pair that no connection manager has had begins anew.
+//! RESET: a queue pair that no connection manager has taken begins anew.
 //!
 //! The positions in the queues go on, because the library has its own: all that is posted is taken,
 //! so both sides are at the same element. The numbers of messages belong to the stream.
@@ -30,8 +30,8 @@ impl QpObj {
     /// completions, and goes back to how the queue pair was made. [`Self::overrun`] and other
     /// changes of state are excluded. Sleeps, for 1.5 s at most.
     ///
-    /// `EINVAL` for the queue pair of a connection manager: iw_cm knows its connection, and what it
-    /// does at the end would hit the next one.
+    /// `EINVAL` for the queue pair of a connection manager: iw_cm knows its connection, and would
+    /// end the next one in its place.
     pub(in crate::driver::qp) fn renew(&self) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;

@@ -60,7 +60,7 @@ impl State {
 /// What happens to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The user, or iw_cm for it, asks for a state. [`State::Reset`] takes [`Event::Renewed`].
+    /// The user, or iw_cm for it, asks for a state. For RESET use [`Event::Renewed`].
     Modify(State),
     /// The MPA handshake is done.
     Established,
