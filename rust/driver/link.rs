@@ -16,10 +16,7 @@ use crate::kapi::{
         NetdevEvents,
         SockAddr, //
     },
-    rdma::{
-        LinkOps,
-        PortEvent, //
-    },
+    rdma::LinkOps,
     slot, //
 };
 use kernel::{
@@ -69,7 +66,7 @@ impl NetdevEvents for Events {
             // driver; it drops repeated states (`ib_dispatch_port_state_event`).
             NetdevEvent::Up => {
                 dev.port_state(ndev);
-                dev.port_event(PortEvent::GidChange);
+                dev.check_gids();
             }
             NetdevEvent::Change => {
                 dev.port_state(ndev);
@@ -82,7 +79,7 @@ impl NetdevEvents for Events {
             }
             NetdevEvent::ChangeAddr => {
                 dev.mac_changed();
-                dev.port_event(PortEvent::GidChange);
+                dev.check_gids();
             }
             // The MTU is read where it is used; TCP's MSS follows by itself. The name of the netdev
             // is not used.
@@ -98,10 +95,7 @@ impl NetdevEvents for Events {
             dev.check_addrs();
         }
         dev.attend_doors();
-        // The GIDs are the addresses, so the core has to read the table again. That reads
-        // the network device, so it waits while the device is down and perhaps about to go.
-        if ndev.is_up() {
-            dev.port_event(PortEvent::GidChange);
-        }
+        // The GIDs are the addresses.
+        dev.check_gids();
     }
 }

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA devices: their tables, attributes, GIDs and life.
+//! RDMA devices: their tables, attributes and life.
 
 mod accounts;
+mod gids;
 
-use self::accounts::Accounts;
+use self::{
+    accounts::Accounts,
+    gids::{
+        Gids,
+        NO_GIDS, //
+    }, //
+};
 use super::{
     cm,
     cq::Cq,
@@ -146,6 +153,9 @@ pub(crate) struct Device {
     /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
+    /// The GIDs that the core has read last.
+    #[pin]
+    known_gids: SpinLockIrq<Gids>,
     /// The thread that adds the device to the core's clients, or added it last after a move to
     /// another namespace. 0: none.
     adder: Atomic<i32>,
@@ -160,6 +170,9 @@ pub(crate) struct Device {
     /// Listens where sessions need it.
     #[pin]
     attendance: DelayedWork<Device, 2>,
+    /// Tells the core of changed GIDs.
+    #[pin]
+    gid_check: DelayedWork<Device, 3>,
 }
 
 impl_has_delayed_work! {
@@ -170,6 +183,9 @@ impl_has_delayed_work! {
 }
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 2> for Device { self.attendance }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 3> for Device { self.gid_check }
 }
 
 impl WorkItem<1> for Device {
@@ -226,11 +242,13 @@ impl Device {
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
+                known_gids <- ranked_spinlock!(Rank::KnownGids, NO_GIDS),
                 adder: Atomic::new(0),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
                 probe_end <- new_delayed_work!("siw_probe_end"),
                 attendance <- new_delayed_work!("siw_attendance"),
+                gid_check <- new_delayed_work!("siw_gid_check"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -257,6 +275,7 @@ impl Device {
     /// connections.
     pub(crate) fn gone(self: &Arc<Self>) {
         wq::cancel_delayed_sync::<_, 0>(self);
+        wq::cancel_delayed_sync::<_, 3>(self);
         // The files go first, because the core has released the name already.
         let files = self.files.lock().take();
         drop(files);
@@ -311,32 +330,6 @@ impl Device {
     /// host have changed. Any context.
     pub(crate) fn attend_doors(self: &Arc<Self>) {
         self.shared.cm.mod_delayed::<_, 2>(self.clone(), 0);
-    }
-
-    /// GID `index`: the network device's addresses, IPv4 first and in the form `::ffff:a.b.c.d`,
-    /// then [`Self::hw_gid`]. So an interface without an address has one entry. If there are too
-    /// many addresses for the table, the last ones are left out. Zeros without an entry.
-    ///
-    /// Entry 0 must exist: the core asks it for the network device (`cma_validate_port`).
-    pub(crate) fn gid(&self, index: usize) -> Result<[u8; 16]> {
-        let addrs = self.netdev.addrs()?;
-        let last = addrs.len().min(limits::GIDS as usize - 1);
-        Ok(match addrs.get(index) {
-            _ if index == last => self.hw_gid(),
-            Some(addr) if index < last => addr.to_gid(),
-            _ => [0; 16],
-        })
-    }
-
-    /// The GID that names the device itself: the hardware address followed by zeros, the only GID
-    /// of the C driver. No peer can be reached by it.
-    pub(crate) fn hw_gid(&self) -> [u8; 16] {
-        let mut gid = [0; 16];
-        let mac = *self.mac.lock();
-        for (to, from) in gid.iter_mut().zip(mac) {
-            *to = from;
-        }
-        gid
     }
 }
 
@@ -445,7 +438,7 @@ impl Driver for Siw {
     }
 
     fn query_gid(dev: &IbDevice, index: usize) -> Result<[u8; 16]> {
-        dev.gid(index)
+        dev.read_gid(index)
     }
 
     fn fw_version(_dev: &IbDevice, w: &mut dyn Write) -> core::fmt::Result {
