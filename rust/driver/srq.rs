@@ -230,8 +230,8 @@ impl SrqObj {
     }
 
     /// Registers `qp` to be woken by a post. Its message has waited since `since`. Returns `false`
-    /// if there is no memory for that, or if the queue is a program's, whose posts are no calls. Any
-    /// context, as [`Self::has_work`].
+    /// if there is no memory for that, or if the queue is a program's, whose posts are no calls.
+    /// Any context, as [`Self::has_work`].
     pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         let mut queue = self.queue.lock();
         if queue.ring.is_user() {

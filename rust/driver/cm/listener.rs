@@ -138,9 +138,9 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         tos: id.tos(),
     };
     let listener = Listener::new(dev, Some(id), RBTree::new())?;
-    // For a wildcard id the core makes a listener on the devices of all namespaces. Those of others,
-    // those with the interface of another one, and those of a namespace that ends are not the
-    // server's: their listeners have no socket, because an error would fail the server.
+    // For a wildcard id the core makes a listener on the devices of all namespaces. Those of
+    // others, those with the interface of another one, and those of a namespace that ends are not
+    // the server's: their listeners have no socket, because an error would fail the server.
     let Some(ns) = ns else {
         return Ok(listener);
     };
@@ -156,8 +156,8 @@ pub(super) fn create_listen(dev: &DeviceRef, id: CmId<Siw>, backlog: u32) -> Res
         result = loopbacks.join(server, &listener, &ns, &addr, &opts);
     }
     match result {
-        // The server is older than the device. If this failed, rdma_cm would drop the device for all
-        // programs.
+        // The server is older than the device. If this failed, rdma_cm would drop the device for
+        // all programs.
         Err(e) if joins && dev.is_being_added() => {
             pr_info_once!(
                 "an RDMA server is not reached over a new device: port {}, error {}\n",

@@ -282,8 +282,9 @@ impl Rq {
         }
     }
 
-    /// Registers `qp`, which owns this, to be woken by a post. Its message has waited since `since`.
-    /// Returns true if a post wakes it; otherwise only a look finds the request. Any context.
+    /// Registers `qp`, which owns this, to be woken by a post. Its message has waited since
+    /// `since`. Returns true if a post wakes it; otherwise only a look finds the request. Any
+    /// context.
     pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         match &self.srq {
             Some(srq) => srq.enlist(qp, since),

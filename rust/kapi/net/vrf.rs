@@ -26,8 +26,8 @@ impl NetDev {
 }
 
 impl Socket {
-    /// Replaces the binding to a device by one to its VRF, or by none if it is in no VRF. The stream
-    /// can then follow a route through another device.
+    /// Replaces the binding to a device by one to its VRF, or by none if it is in no VRF. The
+    /// stream can then follow a route through another device.
     pub(crate) fn bind_to_vrf(&self) -> Result {
         // SAFETY: The socket is valid by the type invariants of `Handle`.
         to_result(unsafe { bindings::kapi_sk_bind_to_vrf(self.handle().sk()) })

@@ -193,8 +193,7 @@ impl Door {
             }
             None => {
                 list.reserve(1, GFP_KERNEL)?;
-                let listener =
-                    listener::listen_for_pairs(dev, &addr, vrf, BACKLOG, Some(waiting))?;
+                let listener = listener::listen_for_pairs(dev, &addr, vrf, BACKLOG, Some(waiting))?;
                 let opened = Opened {
                     addr,
                     vrf,
