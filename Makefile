@@ -72,7 +72,7 @@ soak: modules sanitize-module race-module smp-module bench-module ## run the cas
 	@qemu-tests/run provider/pyverbs provider/pingpong provider/perftest-matrix programs/fio programs/valkey pair/verbs path/resume path/pathless cm/dead
 	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
-	@qemu-tests/run --kernel sanitize pyverbs path/bond
+	@qemu-tests/run --kernel sanitize pyverbs path/bond programs/iser programs/migrate
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs ulp/pipeline
 	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
 
