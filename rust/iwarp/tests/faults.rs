@@ -3,11 +3,12 @@
 //! Pages that a direction waits for: every interleaving of its accesses, the pager, a program that
 //! maps and unmaps its memory, others who bring the page, and the kernel that takes it away.
 
+mod common;
+
 use iwarp::qp::faults::{
     Answer,
     Faults, //
 };
-use std::collections::HashSet;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
@@ -108,14 +109,8 @@ impl World {
 
 /// Explores all worlds; returns how many there are, and whether an access was wronged in one.
 fn explore(broken: bool) -> (usize, bool) {
-    let (mut seen, mut todo, mut wronged) = (HashSet::new(), vec![World::new()], false);
-    while let Some(world) = todo.pop() {
-        if seen.insert(world.clone()) {
-            wronged |= world.wronged;
-            todo.extend(world.steps(broken));
-        }
-    }
-    (seen.len(), wronged)
+    let (worlds, _) = common::explore(World::new(), |world| world.steps(broken));
+    (worlds.len(), worlds.iter().any(|world| world.wronged))
 }
 
 #[test]

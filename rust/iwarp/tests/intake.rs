@@ -4,12 +4,14 @@
 //! pager, a poster, the timer, a datamover, and the kernel that takes memory away. Data that has
 //! arrived is taken in the end, and no message waits beyond its limit.
 
+mod common;
+
+use common::explore;
 use iwarp::qp::intake::{
     self,
     next_look,
     Stall, //
 };
-use std::collections::HashSet;
 
 /// What is explored.
 #[derive(Clone, Copy)]
@@ -251,20 +253,10 @@ impl World {
     }
 }
 
-/// Explores all worlds; returns those in which nothing can happen any more.
+/// Explores all worlds; returns those from which no step leads on.
 fn ends(setup: Setup) -> Vec<World> {
-    let (mut seen, mut todo, mut ends) = (HashSet::new(), vec![World::new(setup)], Vec::new());
-    while let Some(world) = todo.pop() {
-        if !seen.insert(world.clone()) {
-            continue;
-        }
-        let next = world.steps(setup);
-        if next.is_empty() {
-            ends.push(world);
-        }
-        todo.extend(next);
-    }
-    println!("{} worlds, {} ends", seen.len(), ends.len());
+    let (worlds, ends) = explore(World::new(setup), |world| world.steps(setup));
+    println!("{} worlds, {} ends", worlds.len(), ends.len());
     ends
 }
 

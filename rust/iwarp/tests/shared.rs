@@ -5,11 +5,13 @@
 //! a receive that nobody else has been woken for, and a post wakes no more streams than it has
 //! receives. There is no timer here, which would make up for what is lost.
 
+mod common;
+
+use common::explore;
 use iwarp::qp::intake::{
     self,
     Stall, //
 };
-use std::collections::HashSet;
 
 const STREAMS: usize = 3;
 
@@ -260,20 +262,10 @@ impl World {
     }
 }
 
-/// Explores all worlds; returns those in which nothing can happen any more.
+/// Explores all worlds; returns those from which no step leads on.
 fn ends(setup: Setup) -> Vec<World> {
-    let (mut seen, mut todo, mut ends) = (HashSet::new(), vec![World::new(setup)], Vec::new());
-    while let Some(world) = todo.pop() {
-        if !seen.insert(world.clone()) {
-            continue;
-        }
-        let next = world.steps(setup);
-        if next.is_empty() {
-            ends.push(world);
-        }
-        todo.extend(next);
-    }
-    println!("{} worlds, {} ends", seen.len(), ends.len());
+    let (worlds, ends) = explore(World::new(setup), |world| world.steps(setup));
+    println!("{} worlds, {} ends", worlds.len(), ends.len());
     assert!(!ends.is_empty());
     ends
 }

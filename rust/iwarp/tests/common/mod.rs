@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shared by the tests: a CRC32c, a small random generator, a sender and a receiver in memory.
+//! Shared by the tests: an explorer of interleavings, a CRC32c, a small random generator, a sender
+//! and a receiver in memory.
 
 #![allow(dead_code)] // Every test binary uses a part of it.
 
@@ -51,11 +52,34 @@ use iwarp::{
         }, //
     }, //
 };
-use std::hash::{
-    DefaultHasher,
-    Hash,
-    Hasher, //
+use std::{
+    collections::HashSet,
+    hash::{
+        DefaultHasher,
+        Hash,
+        Hasher, //
+    }, //
 };
+
+/// Explores all worlds that `steps` leads to. Returns them, and the ends, from which no step
+/// leads on.
+pub fn explore<W: Clone + Eq + Hash>(
+    start: W,
+    steps: impl Fn(&W) -> Vec<W>,
+) -> (HashSet<W>, Vec<W>) {
+    let (mut seen, mut todo, mut ends) = (HashSet::new(), vec![start], Vec::new());
+    while let Some(world) = todo.pop() {
+        if !seen.insert(world.clone()) {
+            continue;
+        }
+        let next = steps(&world);
+        if next.is_empty() {
+            ends.push(world);
+        }
+        todo.extend(next);
+    }
+    (seen, ends)
+}
 
 /// What one byte does to a CRC32c (Castagnoli), bit by bit: the polynomial, and no table to get
 /// wrong.
