@@ -310,10 +310,13 @@ impl Listener {
     /// Whether a connection from `peer` may be for a pair: the host is one that a QP waits for, and
     /// the port is one that unprivileged programs cannot bind.
     pub(super) fn expects(&self, peer: &SockAddr) -> bool {
+        if peer.port() >= FIRST_FREE_PORT {
+            return false;
+        }
         let host = unmapped(*peer).to_gid();
         let expected = self.expected.lock();
         let first = expected.cursor_lower_bound(&(host, 0));
-        peer.port() < FIRST_FREE_PORT && first.is_some_and(|at| at.current().0 .0 == host)
+        first.is_some_and(|at| at.current().0 .0 == host)
     }
 
     fn wake(self: &Arc<Self>) {
