@@ -385,8 +385,8 @@ int kapi_sk_bind_to_vrf(struct sock *sk)
 }
 
 /*
- * Whether @addr is an address of this host where @sk is: in its namespace and its
- * VRF, of whatever device. As in __inet_bind() and __inet6_bind().
+ * True if this host has @addr in the namespace and the VRF of @sk, on any device.
+ * As in __inet_bind() and __inet6_bind().
  */
 bool kapi_sk_has_addr(const struct sock *sk,
 		      const struct __kernel_sockaddr_storage *addr)
