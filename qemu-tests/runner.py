@@ -887,9 +887,12 @@ def main():
         if names[case.name] > 1:
             case.name += f".{names[case.name]}"
 
-    # This order saves boots. Of cases for the same guests, those that may take longest come first, so
-    # that kernels that run cases side by side end at about the same time.
-    cases.sort(key=lambda case: (case.counted, case.cpus, case.memory, case.nics, -case.timeout))
+    # With --all, those that may take longest come first, so that kernels that run cases side by side
+    # end at about the same time. Cases with names keep the order of these: make bench takes turns.
+    if args.all:
+        cases.sort(key=lambda case: -case.timeout)
+    # This order saves boots.
+    cases.sort(key=lambda case: (case.counted, case.cpus, case.memory, case.nics))
 
     out = os.path.realpath(args.logs or f"{TOP}/build/log/{'qemu' if args.kernel == 'stock' else args.kernel}")
     if args.kernel not in QEMU and os.path.commonpath((out, TOP)) != TOP:
