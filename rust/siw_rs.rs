@@ -40,7 +40,7 @@ module! {
             description: "1: FPDUs larger than a TCP segment with peers that have this set, too, 0: none",
         },
         zcopy_min: u32 {
-            default: 65536,
+            default: 524288,
             description: "smallest message sent by reference, in bytes, if FPDUs are large; 0: none",
         },
         pairs: u32 {
