@@ -340,16 +340,21 @@ impl QpObj {
                 self.fail(Cause::Lost(e));
             }
             if let Some(reason) = rx.stalled {
-                if noted == rx.stalled {
-                    break;
-                }
+                let was_noted = noted == rx.stalled;
                 // Noted before it looks again. So either that look finds what was missing, or the
                 // context that provides it finds the note, and has reception continue.
-                self.stream.stall_rx(reason);
+                if !was_noted {
+                    self.stream.stall_rx(reason);
+                    noted = rx.stalled;
+                }
                 if let (Stall::Receive, Some(wait)) = (reason, &rx.late) {
+                    // After the note, too: that look may have delivered the message, and the next
+                    // one has waited for less long.
                     listed = self.rq.enlist(self, wait.since);
                 }
-                noted = rx.stalled;
+                if was_noted {
+                    break;
+                }
                 continue;
             }
             if !rx.waits {
