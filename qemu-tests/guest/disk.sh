@@ -3,10 +3,10 @@
 #
 # Checked I/O to disks of a target that serves several, for the cases that source this.
 
-# io DISK OFFSET FILE: reads and writes there until it is killed. The result is in FILE.
+# io DISK OFFSET FILE OPTION...: reads and writes there until it is killed. The result is in FILE.
 io() {
 	exec fio --filename="/dev/$1" --offset="$2" --direct=1 --time_based --runtime=3600 --rw=randrw --size=4M --verify=crc32c --verify_fatal=1 \
-		--verify_backlog=64 --ioengine=libaio --output="$3" --name=small --bs=4k --iodepth=32 \
+		--verify_backlog=64 --ioengine=libaio --output="$3" "${@:4}" --name=small --bs=4k --iodepth=32 \
 		--name=large --bs=32k --iodepth=4 --offset="$(($2 + 4194304))"
 }
 
