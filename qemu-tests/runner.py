@@ -888,7 +888,7 @@ def main():
             case.name += f".{names[case.name]}"
 
     # With --all, those that may take longest come first, so that kernels that run cases side by side
-    # end at about the same time. Cases with names keep the order of these: make bench takes turns.
+    # end at about the same time. Named cases keep their order: make bench takes turns.
     if args.all:
         cases.sort(key=lambda case: -case.timeout)
     # This order saves boots.

@@ -348,8 +348,8 @@ impl QpObj {
                     noted = rx.stalled;
                 }
                 if let (Stall::Receive, Some(wait)) = (reason, &rx.late) {
-                    // After the note, too: that look may have delivered the message, and the next
-                    // one has waited for less long.
+                    // Also after the second look: it may have delivered the noted message, and the
+                    // next one takes a later place.
                     listed = self.rq.enlist(self, wait.since);
                 }
                 if was_noted {
