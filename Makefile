@@ -68,13 +68,7 @@ sanitize: sanitize-module ## run the cases that fit one kernel, on the sanitizer
 
 .PHONY: soak
 soak: modules sanitize-module race-module smp-module bench-module ## run the cases of any length on all kernels, TIME=60 seconds for each part, and long ones where make test does not; over an hour
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --timeout 3600 pair/pingpong ulp idle interop/active/perftest-crc interop/passive/perftest-crc
-	@qemu-tests/run provider/pyverbs provider/pingpong provider/perftest-matrix programs/fio programs/valkey pair/verbs path/resume path/pathless cm/dead
-	@qemu-tests/run --kernel bench --timeout 3600 pair/pingpong
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel sanitize --timeout 3600 fault abuse
-	@qemu-tests/run --kernel sanitize pyverbs path/bond programs/iser programs/migrate
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel race --timeout 3600 fault/kill fault/remove fault/tcp abuse drain tx/posters link/loop pair/verbs ulp/pipeline
-	@TEST_SECONDS=$(or $(TIME),60) qemu-tests/run --kernel smp --timeout 3600 abuse drain hotplug tx/posters link/loop pair/verbs fault/kill fault/remove fault/tcp
+	@scripts/soak $(TIME)
 
 .PHONY: kernels
 kernels: ## build for every kernel of the archive, run a few cases on each, write KERNELS.md; 1 h
