@@ -51,7 +51,7 @@ test: ## run lints, host tests, the cases in guests and on the sanitizer kernel;
 	@scripts/test
 
 .PHONY: check
-check: ## run lints, host tests and twelve cases, on both kernels, for each change; 16 min the first time, then 8
+check: ## run lints, host tests and twelve cases, on both kernels, for each change; 8 min, the first time 16 after make demo
 	@scripts/test --check
 
 .PHONY: host-test

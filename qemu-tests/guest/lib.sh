@@ -160,7 +160,8 @@ unload_driver() {
 }
 
 # signal NAME: signals NAME to the other guest. await NAME [SECONDS]: waits until the other guest
-# signals NAME.
+# signals NAME. Work that takes TEST_SECONDS is awaited for 3000 seconds; the time-out of the case is
+# shorter, except in make soak.
 signal() { echo "event $1" >&3; }
 await() {
 	local fifo=/run/event/$1 fd

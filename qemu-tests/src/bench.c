@@ -139,7 +139,7 @@ static double free_memory(void)
 	return meminfo("MemFree");
 }
 
-/* What the kernel has for itself. Each CPU counts a hundred pages before it tells the others. */
+/* The kernel's own memory. A CPU may count a hundred pages before it tells the others. */
 static double kernel_memory(void)
 {
 	FILE *f = fopen("/proc/sys/vm/stat_refresh", "w");
