@@ -115,8 +115,5 @@ void kapi_odp_dirty(unsigned long addr);
 void kapi_odp_release(struct kapi_odp_range *odp, struct kapi_odp *owner);
 
 bool kapi_may_sleep(void);
-void kapi_release_work_init(struct work_struct *work, work_func_t func);
-bool kapi_release_work_queue(struct workqueue_struct *queue,
-			     struct work_struct *work);
 
 #endif

@@ -30,14 +30,14 @@ use crate::kapi::{
     crc32c,
     net::{
         Net,
-        NetRef,
         NetdevNotifier, //
     },
     random::{
         self,
         SipHash, //
     },
-    rdma::{self, DriverRegistration, LinkRegistration, ReleaseQueue},
+    rdma::{self, DriverRegistration, LinkRegistration},
+    release::ReleaseRef,
     slot,
     wq::{
         Kind,
@@ -116,8 +116,8 @@ pub(crate) struct Shared {
     /// Held while a device is added.
     #[pin]
     pub(crate) adding: Mutex<()>,
-    /// What all sockets use.
-    pub(crate) net: NetRef,
+    /// Releases sockets and memory.
+    pub(crate) releases: ReleaseRef,
     /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
     /// The connections that can go on over another path.
@@ -142,7 +142,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(module: &'static ThisModule, params: Params, net: NetRef) -> Result<Arc<Self>> {
+    fn new(module: &'static ThisModule, params: Params, releases: ReleaseRef) -> Result<Arc<Self>> {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let control = WorkQueue::new(c"siw_control", Kind::Unbound)?;
         let programs = rdma::Programs::new(c"siw_pages")?;
@@ -153,7 +153,7 @@ impl Shared {
             stags_made: Atomic::new(0),
             qpns_made: Atomic::new(random::u32().into()),
             adding <- ranked_mutex!(Rank::Adding, ()),
-            net,
+            releases,
             cm,
             sessions <- cm::Sessions::new(),
             loopbacks <- cm::Loopbacks::new(),
@@ -213,7 +213,6 @@ pub(crate) struct Provider {
     _devices: DriverRegistration<Siw>,
     _shared: slot::Installed,
     _quiesce: Quiesce,
-    _releases: Arc<ReleaseQueue>,
     _net: Net,
 }
 
@@ -223,10 +222,9 @@ impl Provider {
         crc32c::choose()?;
         let net = Net::new(c"siw_release")?;
         let shared = Shared::new(module, params, net.user())?;
-        let releases = Arc::new(ReleaseQueue::new(c"siw")?, GFP_KERNEL)?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
-        let devices = DriverRegistration::new(c"siw", releases.clone())?;
+        let devices = DriverRegistration::new(c"siw")?;
         let netdev = NetdevNotifier::register(Arc::new(link::Events, GFP_KERNEL)?)?;
         let link = KBox::pin_init(LinkRegistration::new(c"siw"), GFP_KERNEL)?;
         Ok(Self {
@@ -235,7 +233,6 @@ impl Provider {
             _devices: devices,
             _shared: installed,
             _quiesce: quiesce,
-            _releases: releases,
             _net: net,
         })
     }

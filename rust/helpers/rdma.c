@@ -723,14 +723,3 @@ bool kapi_may_sleep(void)
 	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && preemptible() &&
 	       !rcu_preempt_depth();
 }
-
-void kapi_release_work_init(struct work_struct *work, work_func_t func)
-{
-	INIT_WORK(work, func);
-}
-
-bool kapi_release_work_queue(struct workqueue_struct *queue,
-			     struct work_struct *work)
-{
-	return queue_work(queue, work);
-}

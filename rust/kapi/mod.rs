@@ -18,6 +18,7 @@ pub(crate) mod net;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod rdma;
+pub(crate) mod release;
 pub(crate) mod slot;
 pub(crate) mod sync;
 pub(crate) mod timer;

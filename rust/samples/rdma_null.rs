@@ -19,18 +19,14 @@ use kapi::{
         Driver,
         DriverRegistration,
         PortAttr,
-        ReleaseQueue,
         Udata, //
     }, //
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
     }, //
 };
 
@@ -142,8 +138,7 @@ impl kernel::Module for Module {
             node_desc: c"Null RDMA device",
             num_comp_vectors: 1,
         };
-        let releases = Arc::new(ReleaseQueue::new(c"rdma_null")?, GFP_KERNEL)?;
-        let devices = DriverRegistration::new(c"rdma_null", releases)?;
+        let devices = DriverRegistration::new(c"rdma_null")?;
         Device::<Null>::new(module, &cfg, Atomic::new(0))?.register(c"rdma_null%d")?;
         Ok(Self { _devices: devices })
     }

@@ -187,7 +187,7 @@ impl Loopback {
 
     fn open(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
         let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
-        let net = self.shared.net.clone();
+        let net = self.shared.releases.clone();
         self.sock
             .populate(net::Listener::new(net, ns, addr, opts, hook)?);
         // Connections may have come in before `sock` was set.
@@ -262,7 +262,7 @@ pub(super) fn socket(dev: &DeviceRef, id: &CmId<Siw>, local: &SockAddr) -> Resul
     }
     let ns = id.net();
     match id.sees_device(&ns) {
-        true => Socket::new(dev.shared.net.clone(), &ns, local.family()),
+        true => Socket::new(dev.shared.releases.clone(), &ns, local.family()),
         false => Err(errno::eaddrnotavail()),
     }
 }

@@ -114,7 +114,7 @@ impl ByRef {
     ) -> Option<(Self, Marker)> {
         loan.releases = releases.cloned();
         let loan = Arc::new(loan, GFP_ATOMIC | __GFP_NOWARN).ok()?;
-        let net = qp.dev.shared.net.clone();
+        let net = qp.dev.shared.releases.clone();
         let (mark, marker) = Mark::new(net, Some(loan.clone())).ok()?;
         Some((Self { mark, loan }, marker))
     }

@@ -147,13 +147,14 @@ fn base(rights: Rights, iova: u64, len: u64) -> Result<u64> {
 
 /// Memory of the current process, pinned or on demand as `access` says. Process context.
 fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backing> {
+    let user = pd.dev().shared.releases.clone();
     Ok(if access & flags::ON_DEMAND != 0 {
         let taken = pd.dev().pages_taken.clone();
-        let umem = OdpUmem::get(start, len, &pd.dev().shared.programs, taken)?;
+        let umem = OdpUmem::get(start, len, &pd.dev().shared.programs, taken, user)?;
         Backing::Odp(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
     } else {
         let max_shift = pd.dev().params.lock().att_page_shift;
-        let umem = Umem::get(pd.device(), start, len, access, max_shift)?;
+        let umem = Umem::get(pd.device(), user, start, len, access, max_shift)?;
         Backing::User(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
     })
 }
@@ -229,7 +230,8 @@ impl mr::Operations<Siw> for Mr {
         let rights = rights(req.access)?;
         let base = base(rights, req.iova, req.len)?;
         let writes = rights.intersects(MAY_WRITE);
-        let umem = Umem::get_dmabuf(pd.device(), req.fd, req.offset, req.len, writes)?;
+        let user = pd.dev().shared.releases.clone();
+        let umem = Umem::get_dmabuf(pd.device(), user, req.fd, req.offset, req.len, writes)?;
         let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
         let len = req.len;
         let mr = add(pd, None, |stag, pd| {

@@ -14,10 +14,12 @@ use super::{
         Handle,
         Shutdown,
         Socket, //
-    },
-    NetRef, //
+    }, //
 };
-use crate::kapi::bindings;
+use crate::kapi::{
+    bindings,
+    release::ReleaseRef, //
+};
 use core::mem::ManuallyDrop;
 use kernel::{
     error::to_result,
@@ -45,13 +47,13 @@ pub(crate) struct Listener(ManuallyDrop<Pin<KBox<Handle>>>);
 impl Listener {
     /// Listens on `addr`. May sleep.
     pub(crate) fn new(
-        net: NetRef,
+        user: ReleaseRef,
         ns: &NetNs,
         addr: &SockAddr,
         opts: &ListenOpts,
         acceptor: Arc<dyn Acceptor>,
     ) -> Result<Self> {
-        let this = Self(ManuallyDrop::new(Handle::create(net, ns, addr.family())?));
+        let this = Self(ManuallyDrop::new(Handle::create(user, ns, addr.family())?));
         if opts.v6only {
             this.0.set_v6only()?;
         }

@@ -14,8 +14,10 @@
 //!
 //! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
-use super::NetRef;
-use crate::kapi::bindings;
+use crate::kapi::{
+    bindings,
+    release::ReleaseRef, //
+};
 use core::{
     cell::UnsafeCell,
     ptr::NonNull, //
@@ -45,7 +47,7 @@ struct Inner {
     // The first field, because the C side knows only this.
     ubuf: UnsafeCell<bindings::ubuf_info>,
     owner: Option<Arc<dyn OnRelease>>,
-    _net: NetRef,
+    _user: ReleaseRef,
 }
 
 // SAFETY: The C side changes nothing but the count, which is atomic.
@@ -63,7 +65,10 @@ pub(crate) struct Mark(Arc<Inner>);
 
 impl Mark {
     /// Makes a mark and the marker that puts it on buffers. Any context.
-    pub(crate) fn new(net: NetRef, owner: Option<Arc<dyn OnRelease>>) -> Result<(Self, Marker)> {
+    pub(crate) fn new(
+        user: ReleaseRef,
+        owner: Option<Arc<dyn OnRelease>>,
+    ) -> Result<(Self, Marker)> {
         let inner = Arc::new(
             Inner {
                 ubuf: UnsafeCell::new(bindings::ubuf_info {
@@ -77,7 +82,7 @@ impl Mark {
                         | bindings::SKBFL_DONT_ORPHAN) as u8,
                 }),
                 owner,
-                _net: net,
+                _user: user,
             },
             GFP_ATOMIC | __GFP_NOWARN,
         )?;

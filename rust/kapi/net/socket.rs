@@ -22,12 +22,12 @@ use super::{
         SendSeq, //
     },
     netdev::NetNs,
-    state::TcpState,
-    NetRef, //
+    state::TcpState, //
 };
 use crate::kapi::{
     bindings,
-    errno, //
+    errno,
+    release::ReleaseRef, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -82,7 +82,7 @@ pub(super) struct Handle {
     work: Work<Handle>,
     sock: NonNull<bindings::socket>,
     stock: Stock,
-    net: NetRef,
+    user: ReleaseRef,
     /// It is frozen, see [`Frozen`](super::Frozen).
     pub(super) frozen: Atomic<bool>,
 }
@@ -117,7 +117,7 @@ impl Handle {
     /// released on an error too. Nobody else uses it yet. If its callbacks are not the stock ones,
     /// then `stock` must be given.
     unsafe fn take(
-        net: NetRef,
+        user: ReleaseRef,
         sock: *mut bindings::socket,
         stock: Option<&Stock>,
     ) -> Result<Pin<KBox<Self>>> {
@@ -140,7 +140,7 @@ impl Handle {
                     // SAFETY: Not null, since it is valid.
                     sock: unsafe { NonNull::new_unchecked(sock) },
                     stock,
-                    net,
+                    user,
                     frozen: Atomic::new(false),
                 }),
                 GFP_KERNEL_ACCOUNT,
@@ -155,18 +155,18 @@ impl Handle {
 
     /// Releases the socket soon, in process context. Any context.
     pub(super) fn release_later(self: Pin<KBox<Self>>) {
-        let net = self.net.clone();
-        net.release_later(self);
+        let user = self.user.clone();
+        user.enqueue(self);
     }
 
     /// Makes a socket. May sleep.
-    pub(super) fn create(net: NetRef, ns: &NetNs, family: Family) -> Result<Pin<KBox<Self>>> {
+    pub(super) fn create(user: ReleaseRef, ns: &NetNs, family: Family) -> Result<Pin<KBox<Self>>> {
         might_sleep();
         let mut sock = null_mut();
         // SAFETY: The namespace is valid as long as `ns` is, the socket takes its own reference.
         to_result(unsafe { bindings::kapi_sock_create(ns.as_raw(), family.as_raw(), &mut sock) })?;
         // SAFETY: It was just made, with its own callbacks.
-        unsafe { Handle::take(net, sock, None) }
+        unsafe { Handle::take(user, sock, None) }
     }
 
     /// Accepts a connection, if there is one. May sleep.
@@ -184,7 +184,7 @@ impl Handle {
         }
         // SAFETY: The child is ours. It inherited our `data_ready`, so its own callbacks are given:
         // those that the listener had.
-        let handle = unsafe { Handle::take(self.net.clone(), child, Some(&self.stock)) }?;
+        let handle = unsafe { Handle::take(self.user.clone(), child, Some(&self.stock)) }?;
         Ok(Some(Socket::from_handle(handle)))
     }
 
@@ -273,8 +273,8 @@ pub(crate) struct Socket(ManuallyDrop<Pin<KBox<Handle>>>);
 
 impl Socket {
     /// Makes a socket in the namespace `ns`, which it keeps alive.
-    pub(crate) fn new(net: NetRef, ns: &NetNs, family: Family) -> Result<Self> {
-        Ok(Self::from_handle(Handle::create(net, ns, family)?))
+    pub(crate) fn new(user: ReleaseRef, ns: &NetNs, family: Family) -> Result<Self> {
+        Ok(Self::from_handle(Handle::create(user, ns, family)?))
     }
 
     fn from_handle(handle: Pin<KBox<Handle>>) -> Self {

@@ -10,18 +10,18 @@ use kernel::{
 };
 
 use super::{
+    callback::{
+        count,
+        missing,
+        to_errno,
+        Int, //
+    },
     details::Details,
     device::Driver,
     object::{
         self,
         impl_base,
         Object, //
-    },
-    ops::{
-        count,
-        missing,
-        to_errno,
-        Int, //
     },
     ucontext::Customer,
     udata::Udata,
@@ -196,7 +196,7 @@ impl<D: Driver> Cq<D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn create_cq<D: Driver>(
     cq: *mut ib_cq,
     attr: *const ib_cq_init_attr,
@@ -227,7 +227,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn destroy_cq<D: Driver>(
     cq: *mut ib_cq,
     _udata: *mut ib_udata,
@@ -239,7 +239,7 @@ pub(super) unsafe extern "C" fn destroy_cq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn poll_cq<D: Driver>(
     cq: *mut ib_cq,
     num: Int,
@@ -258,7 +258,7 @@ pub(super) unsafe extern "C" fn poll_cq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn req_notify_cq<D: Driver>(
     cq: *mut ib_cq,
     flags: bindings::ib_cq_notify_flags,
@@ -278,7 +278,7 @@ pub(super) unsafe extern "C" fn req_notify_cq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. Only uverbs calls it.
+/// As `callback` says. Only uverbs calls it.
 pub(super) unsafe extern "C" fn resize_user_cq<D: Driver>(
     cq: *mut ib_cq,
     cqe: ffi::c_uint,
@@ -305,7 +305,7 @@ pub(super) unsafe extern "C" fn resize_user_cq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. The core keeps the CQ during the call.
+/// As `callback` says. The core keeps the CQ during the call.
 pub(super) unsafe extern "C" fn fill_res_cq_entry<D: Driver>(
     msg: *mut sk_buff,
     cq: *mut ib_cq,

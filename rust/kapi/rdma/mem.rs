@@ -18,6 +18,7 @@ use kernel::{
 
 use super::{
     att::Translation,
+    mr::DmaGrant,
     odp::{
         Inside,
         OdpUmem, //
@@ -34,29 +35,6 @@ use crate::kapi::{
     },
     sync::AccessOnce, //
 };
-
-/// Permission to access all memory of the kernel, one for each `get_dma_mr`. It cannot be
-/// copied.
-///
-/// Addresses in such a region are the kernel's own, and kernel consumers answer for them as they do
-/// for any other pointer. A provider must let only QPs of kernel consumers use it, and only for
-/// local access.
-///
-/// # Invariants
-///
-/// A kernel consumer asked for it, which vouches for every address in its work requests with the
-/// key of the region: the memory is there until the request completes.
-pub(crate) struct DmaGrant(());
-
-impl DmaGrant {
-    /// # Safety
-    ///
-    /// The caller is executing `get_dma_mr` for a kernel consumer.
-    pub(super) unsafe fn new() -> Self {
-        // INVARIANT: By the requirements of this function, and the contract of `ib_sge`.
-        Self(())
-    }
-}
 
 /// Pages during an access.
 enum Pages<'a> {

@@ -15,6 +15,7 @@
 //! A function sleeps only if its description says so; softirq may call all others.
 
 mod att;
+mod callback;
 pub(crate) mod cq;
 mod details;
 mod device;
@@ -56,13 +57,13 @@ pub(crate) use self::{
     },
     gate::InUse,
     link::{LinkOps, LinkRegistration},
-    mem::{Backing, DmaGrant},
+    mem::Backing,
     mmap::{MmapEntry, RingMem},
-    mr::Mr,
+    mr::{Advice, DmaGrant, Mr, SgList},
     mw::Mw,
     object::ObjId,
-    odp::{Advice, OdpUmem},
-    page_list::{PageList, SgList},
+    odp::OdpUmem,
+    page_list::PageList,
     pd::Pd,
     programs::Programs,
     qp::Qp,
@@ -73,7 +74,7 @@ pub(crate) use self::{
     table::{ObjTable, RcuArc, RcuTable},
     ucontext::Customer,
     udata::Udata,
-    umem::{ReleaseQueue, Umem},
+    umem::Umem,
     wc::{Wc, WcOpcode, WcOut, WcStatus, WcWith},
     wr::{send_flags, RecvWr, RecvWrs, SendOp, SendWr, SendWrs, Sge},
 };

@@ -5,6 +5,7 @@
 //! The core does not allocate them. [`mem`](super::mem) has what is behind a region.
 
 mod base;
+mod sg_list;
 
 use core::{
     marker::PhantomData,
@@ -17,23 +18,25 @@ use kernel::{
     prelude::*, //
 };
 
-pub(super) use self::base::MrBase;
+use self::base::MrBase;
+
+pub(crate) use self::sg_list::SgList;
 
 use super::{
-    details::Details,
-    device::Driver,
-    mem::DmaGrant,
-    odp::Advice,
-    ops::{
+    callback::{
         count,
         missing,
         to_errno,
         Int, //
     },
-    page_list::SgList,
+    details::Details,
+    device::Driver,
     pd::Pd,
     udata::Udata,
-    wr::Sge, //
+    wr::{
+        self,
+        Sge, //
+    }, //
 };
 use crate::kapi::{
     bindings::{
@@ -41,6 +44,7 @@ use crate::kapi::{
         ib_dmah,
         ib_mr,
         ib_pd,
+        ib_sge,
         ib_udata,
         scatterlist,
         sk_buff,
@@ -188,6 +192,17 @@ pub(crate) struct DmabufReq {
     pub(crate) access: u32,
 }
 
+/// The advice of a program about its memory (`ibv_advise_mr(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Advice {
+    /// The pages are to be brought, not only found if they are there.
+    pub(crate) fault: bool,
+    /// They will be written to.
+    pub(crate) write: bool,
+    /// The program waits, and wants to know of failures.
+    pub(crate) flush: bool,
+}
+
 /// What becomes of a region (`ibv_rereg_mr(3)`); what is `None` stays.
 pub(crate) struct Change<'a, D: Driver> {
     /// Other memory: address of the first byte in the program, number of bytes, and address of the
@@ -197,6 +212,29 @@ pub(crate) struct Change<'a, D: Driver> {
     pub(crate) pd: Option<&'a Pd<D>>,
     /// Other rights, of [`access`].
     pub(crate) access: Option<u32>,
+}
+
+/// Permission to access all memory of the kernel, one for each `get_dma_mr`. It cannot be
+/// copied.
+///
+/// Addresses in such a region are the kernel's own, and kernel consumers answer for them as they do
+/// for any other pointer. A provider must let only QPs of kernel consumers use it, and only for
+/// local access.
+///
+/// # Invariants
+///
+/// A kernel consumer asked for it, which vouches for every address in its work requests with the
+/// key of the region: the memory is there until the request completes.
+pub(crate) struct DmaGrant(());
+
+impl DmaGrant {
+    /// # Safety
+    ///
+    /// The caller is executing `get_dma_mr` for a kernel consumer.
+    unsafe fn new() -> Self {
+        // INVARIANT: By the requirements of this function, and the contract of `ib_sge`.
+        Self(())
+    }
 }
 
 /// The kind of region that a kernel consumer requests (`enum ib_mr_type`).
@@ -315,7 +353,7 @@ fn mr_ptr(result: Result<*mut ib_mr>) -> *mut ib_mr {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
     pd: *mut ib_pd,
     start: u64,
@@ -345,7 +383,7 @@ pub(super) unsafe extern "C" fn reg_user_mr<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn reg_user_mr_dmabuf<D: Driver>(
     pd: *mut ib_pd,
     offset: u64,
@@ -376,7 +414,7 @@ pub(super) unsafe extern "C" fn reg_user_mr_dmabuf<D: Driver>(
 ///
 /// # Safety
 ///
-/// As `ops` says. Only uverbs calls it, and holds the region exclusively.
+/// As `callback` says. Only uverbs calls it, and holds the region exclusively.
 pub(super) unsafe extern "C" fn rereg_user_mr<D: Driver>(
     mr: *mut ib_mr,
     flags: Int,
@@ -416,7 +454,7 @@ pub(super) unsafe extern "C" fn rereg_user_mr<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
     pd: *mut ib_pd,
     kind: bindings::ib_mr_type,
@@ -431,7 +469,7 @@ pub(super) unsafe extern "C" fn alloc_mr<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: Int) -> *mut ib_mr {
     // SAFETY: By the requirements of this function.
     let pd = unsafe { Pd::<D>::from_raw(pd) };
@@ -447,7 +485,7 @@ pub(super) unsafe extern "C" fn get_dma_mr<D: Driver>(pd: *mut ib_pd, access: In
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
     mr: *mut ib_mr,
     sg: *mut scatterlist,
@@ -464,7 +502,41 @@ pub(super) unsafe extern "C" fn map_mr_sg<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says. Only uverbs calls it.
+pub(super) unsafe extern "C" fn advise_mr<D: Driver>(
+    pd: *mut ib_pd,
+    advice: bindings::ib_uverbs_advise_mr_advice,
+    flags: u32,
+    parts: *mut ib_sge,
+    count: u32,
+    _attrs: *mut uverbs_attr_bundle,
+) -> Int {
+    let (fault, write) = match advice {
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH => (true, false),
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE => {
+            (true, true)
+        }
+        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+            (false, false)
+        }
+        _ => return errno::eopnotsupp().to_errno(),
+    };
+    let flush = bindings::ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
+    let advice = Advice {
+        fault,
+        write,
+        flush: flags & flush != 0,
+    };
+    // SAFETY: By *live*.
+    let pd = unsafe { Pd::<D>::from_raw(pd) };
+    // SAFETY: By *valid*.
+    let parts = unsafe { wr::sges(parts, i32::try_from(count).unwrap_or(i32::MAX)) };
+    to_errno(<D::Mr>::advise(pd, &advice, parts))
+}
+
+/// # Safety
+///
+/// As `callback` says.
 pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut ib_udata) -> Int {
     // SAFETY: By the requirements of this function.
     let this = unsafe { Mr::<D>::from_raw(mr) };
@@ -476,7 +548,7 @@ pub(super) unsafe extern "C" fn dereg_mr<D: Driver>(mr: *mut ib_mr, _udata: *mut
 
 /// # Safety
 ///
-/// As `ops` says. The core keeps the region during the call.
+/// As `callback` says. The core keeps the region during the call.
 pub(super) unsafe extern "C" fn fill_res_mr_entry<D: Driver>(
     msg: *mut sk_buff,
     mr: *mut ib_mr,

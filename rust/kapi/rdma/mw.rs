@@ -8,16 +8,16 @@
 use kernel::prelude::*;
 
 use super::{
+    callback::{
+        missing,
+        to_errno,
+        Int, //
+    },
     device::Driver,
     object::{
         self,
         impl_base,
         Object, //
-    },
-    ops::{
-        missing,
-        to_errno,
-        Int, //
     },
     pd::Pd,
     ucontext::Customer,
@@ -121,7 +121,7 @@ impl<D: Driver> Mw<D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn alloc_mw<D: Driver>(mw: *mut ib_mw, udata: *mut ib_udata) -> Int {
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
@@ -134,7 +134,7 @@ pub(super) unsafe extern "C" fn alloc_mw<D: Driver>(mw: *mut ib_mw, udata: *mut 
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn dealloc_mw<D: Driver>(mw: *mut ib_mw) -> Int {
     // SAFETY: By the requirements of this function.
     unsafe { Object::destroy(mw, <D::Mw>::dealloc) };

@@ -21,6 +21,7 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    impl_has_work, new_work,
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
@@ -40,36 +41,27 @@ use kernel::{
         NotThreadSafe,
         Opaque, //
     },
+    workqueue::{
+        Work,
+        WorkItem, //
+    },
 };
 
 use super::{
-    device::Driver,
-    mr::Operations,
-    ops::{
-        to_errno,
-        Int, //
-    },
     page_layout::PageLayout,
-    pd::Pd,
     programs::{
         Member,
         Programs, //
     },
-    umem,
-    wr, //
 };
 use crate::kapi::{
     bindings::{
         self,
-        ib_pd,
-        ib_sge,
         kapi_gate,
         kapi_odp,
-        kapi_odp_range,
-        uverbs_attr_bundle,
-        work_struct, //
+        kapi_odp_range, //
     },
-    errno,
+    release::ReleaseRef,
     sync::AccessOnce,
     wq::WorkQueue, //
 };
@@ -91,6 +83,14 @@ const WRITABLE: usize = 2;
 /// is being cleared.
 type Leaf = [Atomic<usize>; LEAF];
 
+/// Returns the range of `pages` pages of the current process from `first` on, which is the address
+/// of one. May sleep.
+fn range(first: usize, pages: usize) -> Result<NonNull<kapi_odp_range>> {
+    // SAFETY: The address is aligned, and the pages end where addresses do, or before.
+    let range = from_err_ptr(unsafe { bindings::kapi_odp_get(first, pages) })?;
+    NonNull::new(range).ok_or(EFAULT)
+}
+
 /// Whether the kernel has memory on demand.
 pub(crate) fn is_possible() -> bool {
     // SAFETY: No requirements.
@@ -99,12 +99,15 @@ pub(crate) fn is_possible() -> bool {
 
 /// # Invariants
 ///
-/// `odp` came from `kapi_odp_get`. The pointers in `leaves` are null or from a `KBox`, and stay.
-#[repr(C)]
+/// `odp` came from `kapi_odp_get`, and knows `owner`. The pointers in `leaves` are null or from a
+/// `KBox`, and stay.
+#[pin_data(PinnedDrop)]
 struct Inner {
-    /// At offset 0, for `release`.
-    work: Opaque<work_struct>,
+    #[pin]
+    work: Work<Self>,
+    #[pin]
     owner: Opaque<kapi_odp>,
+    #[pin]
     gate: Opaque<kapi_gate>,
     odp: NonNull<kapi_odp_range>,
     leaves: KVVec<Atomic<*mut Leaf>>,
@@ -114,20 +117,37 @@ struct Inner {
     /// Counts the pages that are taken away.
     taken: Arc<Atomic<u64>>,
     member: Member,
+    user: ReleaseRef,
 }
 
 /// User memory on demand.
 ///
 /// # Invariants
 ///
-/// The box is there until it is dropped, and `odp` knows it as the owner of the memory.
-pub(crate) struct OdpUmem(Option<KBox<Inner>>);
+/// The box is there until it is dropped.
+pub(crate) struct OdpUmem(Option<Pin<KBox<Inner>>>);
 
 // SAFETY: What changes is atomic, or under the mutex of `odp`.
 unsafe impl Send for OdpUmem {}
 
 // SAFETY: As above; a data race on the pages is one with the user, whose memory it is.
 unsafe impl Sync for OdpUmem {}
+
+// SAFETY: Any thread may release it.
+unsafe impl Send for Inner {}
+
+impl_has_work! {
+    impl HasWork<Self> for Inner { self.work }
+}
+
+impl WorkItem for Inner {
+    type Pointer = Pin<KBox<Self>>;
+
+    /// Gives the memory back.
+    fn run(this: Pin<KBox<Self>>) {
+        drop(this);
+    }
+}
 
 impl OdpUmem {
     /// Memory of the current process, `len` bytes from `start` on. No page is touched. `taken`
@@ -137,6 +157,7 @@ impl OdpUmem {
         len: u64,
         programs: &Arc<Programs>,
         taken: Arc<Atomic<u64>>,
+        user: ReleaseRef,
     ) -> Result<Self> {
         start.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let layout = PageLayout::new(PAGE_SHIFT as u32, start).ok_or(EINVAL)?;
@@ -152,33 +173,29 @@ impl OdpUmem {
                 .push_within_capacity(Atomic::new(null_mut()))
                 .map_err(|_| ENOMEM)?;
         }
-        let slot = KBox::<Inner>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let member = programs.join()?;
         let first = (start as usize) & !(PAGE_SIZE - 1);
-        // SAFETY: The address is aligned, and the pages end where addresses do, or before.
-        let odp = from_err_ptr(unsafe { bindings::kapi_odp_get(first, pages as usize) })?;
-        // SAFETY: Not an error, and not null.
-        let odp = unsafe { NonNull::new_unchecked(odp) };
-        // INVARIANT: Made above; there are no leaves yet.
-        let inner = slot.write(Inner {
-            work: Opaque::uninit(),
-            owner: Opaque::new(kapi_odp { clear: Some(clear) }),
-            gate: Opaque::uninit(),
-            odp,
-            leaves,
-            layout,
-            start,
-            len,
-            taken,
-            member,
-        });
-        // SAFETY: The place of the work item is valid, and stays.
-        unsafe { bindings::kapi_release_work_init(inner.work.get(), Some(release)) };
-        // SAFETY: The place of the gate is valid, and stays.
-        unsafe { bindings::kapi_gate_init(inner.gate.get()) };
+        let inner = KBox::try_pin_init(
+            try_pin_init!(Inner {
+                work <- new_work!("odp"),
+                owner: Opaque::new(kapi_odp { clear: Some(clear) }),
+                // SAFETY: The place of the gate is valid, and stays.
+                gate <- Opaque::ffi_init(|gate| unsafe { bindings::kapi_gate_init(gate) }),
+                leaves,
+                layout,
+                start,
+                len,
+                taken,
+                member,
+                user,
+                // INVARIANT: The list of leaves has only null pointers.
+                odp: range(first, pages as usize)?,
+            }? Error),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         // SAFETY: The memory is valid. The owner stays until `kapi_odp_release` has returned.
-        unsafe { bindings::kapi_odp_own(odp.as_ptr(), inner.owner.get()) };
-        // INVARIANT: Just said so.
+        unsafe { bindings::kapi_odp_own(inner.odp.as_ptr(), inner.owner.get()) };
+        // INVARIANT: It is there.
         Ok(Self(Some(inner)))
     }
 
@@ -338,8 +355,11 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+#[pinned_drop]
+impl PinnedDrop for Inner {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Valid by the type invariants, and the owner is the one that `odp` knows.
+        unsafe { bindings::kapi_odp_release(self.odp.as_ptr(), self.owner.get()) };
         for leaf in &self.leaves {
             let leaf = leaf.read_once();
             if !leaf.is_null() {
@@ -430,68 +450,9 @@ unsafe extern "C" fn clear(owner: *mut kapi_odp, first: usize, end: usize) {
 
 impl Drop for OdpUmem {
     fn drop(&mut self) {
-        let Some(inner) = self.0.take() else {
-            return;
-        };
-        let work = KBox::into_raw(inner).cast::<work_struct>();
-        // SAFETY: The work item is in an `Inner` that is ours.
-        unsafe { umem::run_or_queue(work, release) };
+        if let Some(inner) = self.0.take() {
+            let user = inner.user.clone();
+            user.run(inner);
+        }
     }
-}
-
-/// Gives the memory back.
-///
-/// # Safety
-///
-/// `work` is in an [`Inner`] from [`KBox::into_raw`] that nobody else uses.
-unsafe extern "C" fn release(work: *mut work_struct) {
-    // SAFETY: By the requirements of this function; `work` is at offset 0.
-    let inner = unsafe { KBox::from_raw(work.cast::<Inner>()) };
-    // SAFETY: Valid by the type invariants, and the owner is the one that `odp` knows.
-    unsafe { bindings::kapi_odp_release(inner.odp.as_ptr(), inner.owner.get()) };
-}
-
-/// What a program will do with memory (`ibv_advise_mr(3)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Advice {
-    /// The pages are to be brought, not only found if they are there.
-    pub(crate) fault: bool,
-    /// They will be written to.
-    pub(crate) write: bool,
-    /// The program waits, and wants to know of failures.
-    pub(crate) flush: bool,
-}
-
-/// # Safety
-///
-/// As `ops` says. Only uverbs calls it.
-pub(super) unsafe extern "C" fn advise_mr<D: Driver>(
-    pd: *mut ib_pd,
-    advice: bindings::ib_uverbs_advise_mr_advice,
-    flags: u32,
-    parts: *mut ib_sge,
-    count: u32,
-    _attrs: *mut uverbs_attr_bundle,
-) -> Int {
-    let (fault, write) = match advice {
-        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH => (true, false),
-        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE => {
-            (true, true)
-        }
-        bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
-            (false, false)
-        }
-        _ => return errno::eopnotsupp().to_errno(),
-    };
-    let flush = bindings::ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
-    let advice = Advice {
-        fault,
-        write,
-        flush: flags & flush != 0,
-    };
-    // SAFETY: By *live*.
-    let pd = unsafe { Pd::<D>::from_raw(pd) };
-    // SAFETY: By *valid*.
-    let parts = unsafe { wr::sges(parts, i32::try_from(count).unwrap_or(i32::MAX)) };
-    to_errno(<D::Mr>::advise(pd, &advice, parts))
 }

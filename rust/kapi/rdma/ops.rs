@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of callbacks (`struct ib_device_ops`), and their contract.
+//! The table of callbacks (`struct ib_device_ops`).
 //!
-//! The callbacks themselves are with their objects, and only convert. All of them have the same
-//! contract: the RDMA core calls them as `include/rdma/ib_verbs.h` says, for a device that
-//! [`Device::new`](super::device::Device::new) made, and for objects of that device which the
-//! callbacks have created and not destroyed yet. `SAFETY:` comments call what follows from it by
-//! these names:
-//!
-//! - *live*: the device is initialised, and objects are live, with all that they refer to.
-//! - *valid*: pointers to attributes, lists and results are valid for the call, and nobody else
-//!   accesses what they point to.
-//! - *verb*: `udata` is null for a kernel consumer, or else of a verb that is being executed.
-//!
-//! Callbacks overlap, those for one object included. Only those of iw_cm, which finds QPs by number
-//! and holds references, overlap the creation or the destruction of an object.
+//! The callbacks are with their objects; [`callback`](super::callback) has their contract.
 
 use core::{
     marker::PhantomData,
     ptr::null_mut, //
 };
 
-use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    ffi,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 use super::{
     cq::{
@@ -52,7 +36,6 @@ use super::{
         self,
         Operations as _, //
     },
-    odp,
     pd::{
         self,
         Operations as _, //
@@ -75,14 +58,6 @@ use crate::kapi::bindings::{
     ib_device_ops,
     rdma_counter, //
 };
-
-/// What something borrowed from the core for a call of `D` is marked with.
-pub(super) type Borrowed<'a, T, D> = PhantomData<(&'a T, fn() -> D)>;
-
-/// An operation that the provider does not have: the core never gets its callback.
-pub(super) fn missing<T>() -> T {
-    build_error!(VTABLE_DEFAULT_ERROR)
-}
 
 /// A callback, if the provider has the operation.
 macro_rules! op {
@@ -124,7 +99,7 @@ impl<D: Driver> Table<D> {
         driver_id: D::DRIVER_ID,
         uverbs_abi_ver: D::ABI_VERSION,
 
-        advise_mr: op!(<D::Mr>::HAS_ADVISE, odp::advise_mr::<D>),
+        advise_mr: op!(<D::Mr>::HAS_ADVISE, mr::advise_mr::<D>),
         alloc_hw_port_stats: op!(!D::COUNTERS.is_empty(), device::alloc_hw_port_stats::<D>),
         alloc_mr: op!(<D::Mr>::HAS_ALLOC, mr::alloc_mr::<D>),
         alloc_mw: op!(<D::Mw>::HAS_ALLOC, mw::alloc_mw::<D>),
@@ -203,15 +178,4 @@ impl<D: Driver> Table<D> {
         size_rdma_counter: size_of::<rdma_counter>(),
         ..pin_init::zeroed()
     };
-}
-
-pub(super) type Int = ffi::c_int;
-
-pub(super) fn to_errno(result: Result) -> Int {
-    result.map_or_else(Error::to_errno, |()| 0)
-}
-
-/// A count for C.
-pub(super) fn count(n: usize) -> Int {
-    Int::try_from(n).unwrap_or(Int::MAX)
 }

@@ -4,80 +4,20 @@
 
 use core::ptr::NonNull;
 
-use kernel::{
-    ffi,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 use super::{
     att::{
         Att,
         Translation, //
     },
-    mr::MrBase,
+    mr::SgList,
     page_layout::{
         find_piece,
         PageLayout,
         Runs, //
     }, //
 };
-use crate::kapi::bindings::{
-    self,
-    ib_mr,
-    scatterlist, //
-};
-
-/// A consumer's list of buffers, to be mapped to a region.
-///
-/// # Invariants
-///
-/// The pointers are those of a `map_mr_sg` call that is being executed. What they describe is
-/// mapped in the kernel as long as it may be registered: until the region is invalidated or
-/// deregistered.
-pub(crate) struct SgList<'a> {
-    mr: &'a MrBase,
-    sg: *mut scatterlist,
-    nents: i32,
-    offset: *mut u32,
-}
-
-impl<'a> SgList<'a> {
-    /// # Safety
-    ///
-    /// The pointers are those of a `map_mr_sg` call for `mr` that lasts during `'a`. The consumer
-    /// keeps the memory as the type invariants say.
-    pub(super) unsafe fn from_raw(
-        mr: &'a MrBase,
-        sg: *mut scatterlist,
-        nents: i32,
-        offset: *mut u32,
-    ) -> Self {
-        // INVARIANT: By the requirements of this function.
-        Self {
-            mr,
-            sg,
-            nents,
-            offset,
-        }
-    }
-
-    /// Where in the first element the memory begins.
-    fn offset(&self) -> u64 {
-        if self.offset.is_null() {
-            return 0;
-        }
-        // SAFETY: Valid by the type invariants.
-        unsafe { *self.offset }.into()
-    }
-
-    /// Says where in the first element that was not mapped the rest begins.
-    fn set_offset(&self, offset: u32) {
-        if !self.offset.is_null() {
-            // SAFETY: Valid by the type invariants.
-            unsafe { *self.offset = offset };
-        }
-    }
-}
 
 /// What a [`PageList`] has in its table.
 #[derive(Clone, Copy)]
@@ -157,27 +97,17 @@ impl PageList {
     }
 
     fn fill_pages(&mut self, sg: &SgList<'_>) -> Result<usize> {
-        let page_size = sg.mr.page_size();
-        if !page_size.is_power_of_two() {
-            return Err(EINVAL);
-        }
-        let layout = PageLayout::new(page_size.trailing_zeros(), 0).ok_or(EINVAL)?;
+        let shift = sg.page_shift().ok_or(EINVAL)?;
+        let layout = PageLayout::new(shift, 0).ok_or(EINVAL)?;
         self.mapped = Mapped::Pages(layout, 0);
-        let mr = sg.mr.as_raw();
-        sg.mr.begin_sink(&raw mut *self);
-        // SAFETY: The list is valid by the type invariants; `set_page` finds this list.
-        let ret =
-            unsafe { bindings::ib_sg_to_pages(mr, sg.sg, sg.nents, sg.offset, Some(set_page)) };
-        sg.mr.end_sink();
-        let mapped = usize::try_from(ret).map_err(|_| Error::from_errno(ret))?;
-
+        let mapped = sg.map_pages(&mut |page| self.push(page))?;
         let Mapped::Pages(_, pages) = self.mapped else {
             return Err(EINVAL);
         };
-        let layout = PageLayout::new(page_size.trailing_zeros(), sg.mr.iova()).ok_or(EINVAL)?;
+        let layout = PageLayout::new(shift, sg.iova()).ok_or(EINVAL)?;
         self.mapped = Mapped::Pages(layout, pages);
         // INVARIANT: Not more than there are pages.
-        self.len = sg.mr.len().min(layout.capacity(pages as u64));
+        self.len = sg.len().min(layout.capacity(pages as u64));
         Ok(mapped)
     }
 
@@ -192,24 +122,13 @@ impl PageList {
     }
 
     fn fill_pieces(&mut self, sg: &SgList<'_>) -> Result<usize> {
-        let mut offset = sg.offset();
-        let mut next = sg.sg;
         let mut used = 0usize;
         let mut runs = Runs::default();
         let mut mapped = 0usize;
-        for _ in 0..sg.nents {
-            if next.is_null() {
-                break;
-            }
-            let (mut addr, mut len) = (0, 0);
-            // SAFETY: An element of the list, which is valid by the type invariants.
-            next = unsafe { bindings::kapi_sg_next(next, &mut addr, &mut len) };
-            let len = len.checked_sub(offset).ok_or(EINVAL)?;
-            let addr = addr.wrapping_add(offset);
-            offset = 0;
-            if mapped == 0 {
-                sg.mr.set_iova(addr);
-            }
+        let mut iova = None;
+        for element in sg.elements() {
+            let (addr, len) = element?;
+            let iova = *iova.get_or_insert(addr);
             // What continues the last piece is part of it.
             if len != 0 && !runs.is_continued(addr) {
                 let entry = used.saturating_mul(2);
@@ -223,12 +142,11 @@ impl PageList {
                 runs.add(addr, len);
             }
             mapped = mapped.saturating_add(1);
+            sg.set_mapped(iova, runs.len());
         }
         if mapped == 0 {
             return Err(EINVAL);
         }
-        sg.mr.set_len(runs.len());
-        sg.set_offset(0);
         self.mapped = Mapped::Pieces(used);
         // INVARIANT: So much the pieces have.
         self.len = runs.len();
@@ -265,21 +183,5 @@ impl PageList {
         };
         let addr = start.checked_add(within)?;
         Some((NonNull::new(addr as usize as *mut u8)?, room))
-    }
-}
-
-/// Adds a page to the list that [`PageList::fill`] is filling.
-///
-/// # Safety
-///
-/// Called by `ib_sg_to_pages` as that function called it.
-unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
-    // SAFETY: `ib_mr` is at the beginning of the base of our regions.
-    let base = unsafe { MrBase::from_raw(mr) };
-    // SAFETY: `fill` set it, borrows it and waits for this call.
-    let list = unsafe { &mut *base.sink() };
-    match list.push(page) {
-        Ok(()) => 0,
-        Err(e) => e.to_errno(),
     }
 }

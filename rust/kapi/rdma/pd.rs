@@ -5,16 +5,16 @@
 use kernel::prelude::*;
 
 use super::{
+    callback::{
+        missing,
+        to_errno,
+        Int, //
+    },
     device::Driver,
     object::{
         self,
         impl_base,
         Object, //
-    },
-    ops::{
-        missing,
-        to_errno,
-        Int, //
     },
     ucontext::Customer,
     udata::Udata, //
@@ -58,7 +58,7 @@ impl<D: Driver> Operations<D> for () {}
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn alloc_pd<D: Driver>(pd: *mut ib_pd, udata: *mut ib_udata) -> Int {
     // SAFETY: By *verb*, and by *live* for the context.
     let customer = unsafe { Customer::from_raw(udata) };
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn alloc_pd<D: Driver>(pd: *mut ib_pd, udata: *mut 
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn dealloc_pd<D: Driver>(
     pd: *mut ib_pd,
     _udata: *mut ib_udata,

@@ -14,17 +14,13 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    sync::Arc,
     types::Opaque, //
 };
 
-use super::{
-    device::{
-        Device,
-        DeviceName,
-        Driver, //
-    },
-    umem::ReleaseQueue, //
+use super::device::{
+    Device,
+    DeviceName,
+    Driver, //
 };
 use crate::kapi::bindings::{
     self,
@@ -50,9 +46,8 @@ use crate::kapi::bindings::{
 ///
 /// impl kernel::Module for Module {
 ///     fn init(module: &'static ThisModule) -> Result<Self> {
-///         let releases = Arc::new(ReleaseQueue::new(c"my_driver")?, GFP_KERNEL)?;
 ///         // Made first, so that an error unregisters the devices that there are.
-///         let devices = DriverRegistration::new(c"my_driver", releases)?;
+///         let devices = DriverRegistration::new(c"my_driver")?;
 ///         add_devices(module)?;
 ///         Ok(Self { _devices: devices })
 ///     }
@@ -60,7 +55,6 @@ use crate::kapi::bindings::{
 /// ```
 pub(crate) struct DriverRegistration<D: Driver> {
     client: KBox<Opaque<ib_client>>,
-    _releases: Arc<ReleaseQueue>,
     _p: PhantomData<fn() -> D>,
 }
 
@@ -74,11 +68,8 @@ impl<D: Driver> DriverRegistration<D> {
     /// Registers the provider as a client of that name. From then on the core calls
     /// [`Driver::coming`], [`Driver::named`] and [`Driver::going`]. May sleep.
     ///
-    /// The devices' memory needs the queue of releases. A module that may use memory after its
-    /// devices are gone keeps a reference until then.
-    ///
     /// Fails with `ENOMEM`.
-    pub(crate) fn new(name: &'static CStr, releases: Arc<ReleaseQueue>) -> Result<Self> {
+    pub(crate) fn new(name: &'static CStr) -> Result<Self> {
         let client = ib_client {
             name: name.as_char_ptr(),
             add: Some(add::<D>),
@@ -92,7 +83,6 @@ impl<D: Driver> DriverRegistration<D> {
         // INVARIANT: Just registered.
         Ok(Self {
             client,
-            _releases: releases,
             _p: PhantomData,
         })
     }

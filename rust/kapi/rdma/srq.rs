@@ -5,16 +5,16 @@
 use kernel::prelude::*;
 
 use super::{
+    callback::{
+        missing,
+        to_errno,
+        Int, //
+    },
     device::Driver,
     object::{
         self,
         impl_base,
         Object, //
-    },
-    ops::{
-        missing,
-        to_errno,
-        Int, //
     },
     pd::Pd,
     ucontext::Customer,
@@ -189,7 +189,7 @@ impl<D: Driver> Srq<D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn create_srq<D: Driver>(
     srq: *mut ib_srq,
     attr: *mut ib_srq_init_attr,
@@ -222,7 +222,7 @@ pub(super) unsafe extern "C" fn create_srq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
     srq: *mut ib_srq,
     attr: *mut ib_srq_attr,
@@ -247,7 +247,7 @@ pub(super) unsafe extern "C" fn modify_srq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn query_srq<D: Driver>(
     srq: *mut ib_srq,
     attr: *mut ib_srq_attr,
@@ -261,7 +261,7 @@ pub(super) unsafe extern "C" fn query_srq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn destroy_srq<D: Driver>(
     srq: *mut ib_srq,
     _udata: *mut ib_udata,
@@ -273,7 +273,7 @@ pub(super) unsafe extern "C" fn destroy_srq<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn post_srq_recv<D: Driver>(
     srq: *mut ib_srq,
     wr: *const ib_recv_wr,

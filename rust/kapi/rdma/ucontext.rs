@@ -11,17 +11,17 @@ use kernel::{
 use zerocopy::Immutable;
 
 use super::{
+    callback::{
+        missing,
+        to_errno,
+        Int, //
+    },
     device::Driver,
     object::{
         self,
         impl_base,
         ObjId,
         Object, //
-    },
-    ops::{
-        missing,
-        to_errno,
-        Int, //
     },
     udata::Udata, //
 };
@@ -160,7 +160,7 @@ impl<'a, D: Driver> Customer<'a, D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
     ctx: *mut ib_ucontext,
     udata: *mut ib_udata,
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C" fn alloc_ucontext<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn query_ucontext<D: Driver>(
     ctx: *mut ib_ucontext,
     attrs: *mut uverbs_attr_bundle,
@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn query_ucontext<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn dealloc_ucontext<D: Driver>(ctx: *mut ib_ucontext) {
     // SAFETY: By the requirements of this function.
     unsafe { Object::destroy(ctx, <D::Ucontext>::dealloc) };
@@ -201,7 +201,7 @@ pub(super) unsafe extern "C" fn dealloc_ucontext<D: Driver>(ctx: *mut ib_ucontex
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn disassociate_ucontext<D: Driver>(ctx: *mut ib_ucontext) {
     // SAFETY: By the requirements of this function.
     <D::Ucontext>::disassociate(unsafe { Ucontext::from_raw(ctx) });

@@ -7,21 +7,20 @@
 //! Unpinning may sleep (`folio_lock`), and so may the release of a large page array. But the
 //! last reference to a region may be dropped in softirq, so a work item does both in that case.
 
-use core::ptr::{
-    null_mut,
-    NonNull, //
-};
+use core::ptr::NonNull;
 
 use kernel::{
+    device,
     error::from_err_ptr,
+    impl_has_work,
+    new_work,
     page::PAGE_SIZE,
     prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full, //
-    },
-    types::Opaque,
+    sync::aref::ARef,
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
 };
 
 use super::{
@@ -42,62 +41,11 @@ use super::{
 use crate::kapi::{
     bindings::{
         self,
-        ib_umem,
-        work_struct,
-        workqueue_struct, //
+        ib_umem, //
     },
-    context::cond_resched, //
+    context::cond_resched,
+    release::ReleaseRef, //
 };
-
-static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(null_mut());
-
-/// Runs deferred releases. There is one in the module, which keeps it until nobody uses memory that
-/// the devices had. The drop waits for the releases.
-///
-/// # Invariants
-///
-/// `QUEUE` is the queue that `new` made.
-pub(crate) struct ReleaseQueue(());
-
-impl ReleaseQueue {
-    /// Makes the queue, and names it `name`. May sleep.
-    ///
-    /// Fails with `EBUSY` if there is one, or with `ENOMEM`.
-    pub(crate) fn new(name: &CStr) -> Result<Self> {
-        let flags = bindings::wq_flags_WQ_UNBOUND;
-        // SAFETY: The name is valid during the call, which copies it.
-        let queue = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags, 0) };
-        if queue.is_null() {
-            return Err(ENOMEM);
-        }
-        if QUEUE.cmpxchg(null_mut(), queue, Full).is_err() {
-            // SAFETY: Made above, and nobody else knows it.
-            unsafe { bindings::destroy_workqueue(queue) };
-            return Err(EBUSY);
-        }
-        // INVARIANT: Just set.
-        Ok(Self(()))
-    }
-}
-
-impl Drop for ReleaseQueue {
-    fn drop(&mut self) {
-        let queue = QUEUE.xchg(null_mut(), Full);
-        // SAFETY: From `new` by the type invariants. It runs what is still queued.
-        unsafe { bindings::destroy_workqueue(queue) };
-    }
-}
-
-/// Runs the releases that are deferred now. May sleep.
-///
-/// Unpinning looks at the device, so this comes before a device is freed.
-pub(super) fn flush_releases() {
-    let queue = QUEUE.load(Acquire);
-    if !queue.is_null() {
-        // SAFETY: It exists as long as `QUEUE` says so: it is dropped after the devices.
-        unsafe { bindings::kapi_flush_workqueue(queue) };
-    }
-}
 
 /// Memory that `ib_umem_get` has pinned. The drop may sleep.
 ///
@@ -172,14 +120,33 @@ enum Source {
 ///
 /// `att` has the kernel addresses of the pages of `source`, which `layout` describes, for `len`
 /// bytes.
-#[repr(C)]
+#[pin_data]
 struct Inner {
-    /// At offset 0, for `release`.
-    work: Opaque<work_struct>,
+    #[pin]
+    work: Work<Self>,
     source: Source,
     att: Att,
     layout: PageLayout,
     len: u64,
+    /// The core reads it when it unpins.
+    _device: ARef<device::Device>,
+    user: ReleaseRef,
+}
+
+// SAFETY: `source` may be released by any thread.
+unsafe impl Send for Inner {}
+
+impl_has_work! {
+    impl HasWork<Self> for Inner { self.work }
+}
+
+impl WorkItem for Inner {
+    type Pointer = Pin<KBox<Self>>;
+
+    /// Gives the memory back.
+    fn run(this: Pin<KBox<Self>>) {
+        drop(this);
+    }
 }
 
 /// User memory that stays where it is, and stays mapped in the kernel.
@@ -187,7 +154,7 @@ struct Inner {
 /// # Invariants
 ///
 /// The box is there until it is dropped.
-pub(crate) struct Umem(Option<KBox<Inner>>);
+pub(crate) struct Umem(Option<Pin<KBox<Inner>>>);
 
 // SAFETY: The pages may be accessed from any thread; they are pinned.
 unsafe impl Send for Umem {}
@@ -200,6 +167,7 @@ impl Umem {
     /// as large as they are, up to `1 << max_shift` bytes. May sleep.
     pub(crate) fn get<D: Driver>(
         dev: &Device<D>,
+        user: ReleaseRef,
         start: u64,
         len: u64,
         access: u32,
@@ -218,7 +186,7 @@ impl Umem {
         // INVARIANT: Just pinned, which does not give null.
         let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
         let (layout, att) = pinned.translate(max_shift)?;
-        Self::new(Source::Pinned(pinned), att, layout, len)
+        Self::new(Source::Pinned(pinned), att, layout, len, dev, user)
     }
 
     /// Maps `len` bytes from `offset` on of the dmabuf `fd` of the current process. May sleep.
@@ -228,6 +196,7 @@ impl Umem {
     /// its driver may move it.
     pub(crate) fn get_dmabuf<D: Driver>(
         dev: &Device<D>,
+        user: ReleaseRef,
         fd: i32,
         offset: u64,
         len: u64,
@@ -242,25 +211,29 @@ impl Umem {
         let mut att = Att::new(1, GFP_KERNEL_ACCOUNT)?;
         // Inside, as just checked.
         att.set(0, buf.addr().wrapping_add(offset))?;
-        Self::new(Source::DmaBuf(buf), att, layout, len)
+        Self::new(Source::DmaBuf(buf), att, layout, len, dev, user)
     }
 
-    fn new(source: Source, att: Att, layout: PageLayout, len: u64) -> Result<Umem> {
-        if QUEUE.load(Acquire).is_null() {
-            return Err(ENODEV);
-        }
-        let inner = KBox::new(
-            Inner {
-                work: Opaque::uninit(),
+    fn new<D: Driver>(
+        source: Source,
+        att: Att,
+        layout: PageLayout,
+        len: u64,
+        dev: &Device<D>,
+        user: ReleaseRef,
+    ) -> Result<Umem> {
+        let inner = KBox::pin_init(
+            pin_init!(Inner {
+                work <- new_work!("umem"),
                 source,
                 att,
                 layout,
                 len,
-            },
+                _device: dev.as_ref().into(),
+                user,
+            }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // SAFETY: The box is a valid place for a work item, and stays where it is.
-        unsafe { bindings::kapi_release_work_init(inner.work.get(), Some(release)) };
         // INVARIANT: It is there.
         Ok(Self(Some(inner)))
     }
@@ -330,41 +303,9 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        let Some(inner) = self.0.take() else {
-            return;
-        };
-        let work = KBox::into_raw(inner).cast::<work_struct>();
-        // SAFETY: The work item is in an `Inner` that is ours.
-        unsafe { run_or_queue(work, release) };
+        if let Some(inner) = self.0.take() {
+            let user = inner.user.clone();
+            user.run(inner);
+        }
     }
-}
-
-/// Calls `release` here if this context may sleep, or else from the queue.
-///
-/// # Safety
-///
-/// `release` may be called with `work`, which was initialised with it.
-pub(super) unsafe fn run_or_queue(
-    work: *mut work_struct,
-    release: unsafe extern "C" fn(*mut work_struct),
-) {
-    let queue = QUEUE.load(Acquire);
-    // SAFETY: No requirements.
-    if unsafe { bindings::kapi_may_sleep() } || queue.is_null() {
-        // SAFETY: By the requirements of this function.
-        unsafe { release(work) };
-    } else {
-        // SAFETY: Both are valid; the work item is not queued yet, and belongs to it now.
-        unsafe { bindings::kapi_release_work_queue(queue, work) };
-    }
-}
-
-/// Gives the memory back.
-///
-/// # Safety
-///
-/// `work` is in an [`Inner`] from [`KBox::into_raw`] that nobody else uses.
-unsafe extern "C" fn release(work: *mut work_struct) {
-    // SAFETY: By the requirements of this function; `work` is at offset 0.
-    drop(unsafe { KBox::from_raw(work.cast::<Inner>()) });
 }

@@ -5,8 +5,8 @@
 use core::marker::PhantomData;
 
 use super::{
+    callback::Borrowed,
     device::Driver,
-    ops::Borrowed,
     qp, //
 };
 use crate::kapi::bindings::{

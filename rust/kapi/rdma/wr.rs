@@ -23,9 +23,9 @@ use kernel::prelude::*;
 use zerocopy_derive::Immutable;
 
 use super::{
+    callback::Borrowed, //
     device::Driver,
     mr::Mr,
-    ops::Borrowed, //
 };
 use crate::kapi::bindings::{
     self,

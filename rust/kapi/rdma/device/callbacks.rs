@@ -26,14 +26,13 @@ use crate::kapi::{
     },
     context,
     rdma::{
-        ops::{
+        callback::{
             count,
             to_errno,
             Int, //
         },
         text::Clipped,
-        udata::Udata,
-        umem, //
+        udata::Udata, //
     }, //
 };
 
@@ -42,7 +41,7 @@ const DEFAULT_PKEY: u16 = 0xffff;
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn query_device<D: Driver>(
     dev: *mut ib_device,
     attr: *mut ib_device_attr,
@@ -68,7 +67,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn query_device<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn query_port<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
@@ -83,7 +82,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn query_port<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn get_port_immutable<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
@@ -102,7 +101,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn get_port_immutable<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn query_gid<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
@@ -122,7 +121,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn query_gid<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn query_pkey(
     _dev: *mut ib_device,
     _port: u32,
@@ -139,7 +138,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn query_pkey(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
     dev: *mut ib_device,
     out: *mut ffi::c_char,
@@ -156,7 +155,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
     dev: *mut ib_device,
     _port: u32,
@@ -169,7 +168,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn get_hw_stats<D: Driver>(
     dev: *mut ib_device,
     stats: *mut rdma_hw_stats,
@@ -187,7 +186,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn get_hw_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn enable_driver<D: Driver>(
     dev: *mut ib_device,
 ) -> Int {
@@ -198,14 +197,12 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn enable_driver<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_device) {
     // SAFETY: By the requirements of this function.
     D::dealloc_driver(unsafe { Device::<D>::from_raw(dev) });
     // SAFETY: This is the last callback.
     unsafe { Device::<D>::drop_payload(dev) };
-    // The regions are gone, but their memory may still be pinned.
-    umem::flush_releases();
     // A thread may still be between the device and its GID (docs/upstream/0004). It does not sleep
     // there; then the GID is in the core's queue, which looks at the device.
     context::synchronize_tasks();

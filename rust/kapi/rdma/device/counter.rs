@@ -17,7 +17,7 @@ use crate::kapi::{
         rdma_hw_stats, //
     },
     rdma::{
-        ops::{
+        callback::{
             to_errno,
             Int, //
         },
@@ -27,7 +27,7 @@ use crate::kapi::{
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 ///
 /// The core adds the values of all counters to those of the port, so their number is the same.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
@@ -41,12 +41,12 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn counter_alloc_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. The structure is zeroed, and there is nothing behind it.
+/// As `callback` says. The structure is zeroed, and there is nothing behind it.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_init(_counter: *mut rdma_counter) {}
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_update_stats<D: Driver>(
     counter: *mut rdma_counter,
 ) -> Int {
@@ -64,7 +64,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn counter_update_stats<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. The counter is locked.
+/// As `callback` says. The counter is locked.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_bind_qp<D: Driver>(
     counter: *mut rdma_counter,
     raw: *mut ib_qp,
@@ -84,7 +84,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn counter_bind_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. The counter is locked.
+/// As `callback` says. The counter is locked.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_unbind_qp<D: Driver>(
     raw: *mut ib_qp,
     _port: u32,
@@ -98,7 +98,7 @@ pub(in crate::kapi::rdma) unsafe extern "C" fn counter_unbind_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(in crate::kapi::rdma) unsafe extern "C" fn counter_dealloc<D: Driver>(
     counter: *mut rdma_counter,
 ) -> Int {

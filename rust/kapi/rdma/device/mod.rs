@@ -23,6 +23,7 @@ use core::{
 };
 
 use kernel::{
+    device,
     error::to_result,
     prelude::*,
     types::Opaque, //
@@ -185,6 +186,15 @@ impl DeviceName<'_> {
             name,
             netns: (netns != 0).then_some(netns),
         }
+    }
+}
+
+impl<D: Driver> AsRef<device::Device> for Device<D> {
+    fn as_ref(&self) -> &device::Device {
+        // SAFETY: The device is initialised.
+        let dev = unsafe { &raw mut (*self.as_raw()).__bindgen_anon_1.dev };
+        // SAFETY: It is valid as long as this.
+        unsafe { device::Device::from_raw(dev.cast()) }
     }
 }
 

@@ -16,11 +16,11 @@ use super::{
     Traffic, //
 };
 use crate::kapi::rdma::{
+    callback::missing,
     cq,
     iwcm,
     mr,
     mw,
-    ops::missing,
     pd,
     qp::{
         self,

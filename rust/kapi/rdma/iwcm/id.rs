@@ -27,8 +27,8 @@ use crate::kapi::{
         SockAddr, //
     },
     rdma::{
+        callback::to_errno,
         device::Driver,
-        ops::to_errno,
         qp::Qp, //
     }, //
 };

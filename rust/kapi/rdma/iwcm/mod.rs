@@ -23,14 +23,14 @@ use kernel::{
 
 use self::established::Established;
 use super::{
-    device::{
-        Device,
-        Driver, //
-    },
-    ops::{
+    callback::{
         missing,
         to_errno,
         Int, //
+    },
+    device::{
+        Device,
+        Driver, //
     },
     qp::Qp, //
 };
@@ -188,7 +188,7 @@ unsafe fn device<'a, D: Driver>(id: *mut iw_cm_id) -> &'a Device<D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 ///
 /// The reference passes to the core with the QP. The core calls `iw_add_ref` next, in both places
 /// (`drivers/infiniband/core/iwcm.c`). If only that took a reference, the QP could be destroyed in
@@ -201,12 +201,12 @@ pub(super) unsafe extern "C" fn iw_get_qp<D: Driver>(dev: *mut ib_device, qpn: I
 
 /// # Safety
 ///
-/// As `ops` says. `iw_get_qp` has just returned the QP, with a reference.
+/// As `callback` says. `iw_get_qp` has just returned the QP, with a reference.
 pub(super) unsafe extern "C" fn iw_add_ref<D: Driver>(_qp: *mut ib_qp) {}
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
     // SAFETY: Not null by the requirements of this function; the object begins with it.
     let qp = unsafe { NonNull::new_unchecked(qp.cast::<Qp<D>>()) };
@@ -216,7 +216,7 @@ pub(super) unsafe extern "C" fn iw_rem_ref<D: Driver>(qp: *mut ib_qp) {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
     id: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
@@ -232,7 +232,7 @@ pub(super) unsafe extern "C" fn iw_connect<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
     raw: *mut iw_cm_id,
     param: *mut iw_cm_conn_param,
@@ -266,7 +266,7 @@ pub(super) unsafe extern "C" fn iw_accept<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
     id: *mut iw_cm_id,
     pdata: *const ffi::c_void,
@@ -283,7 +283,7 @@ pub(super) unsafe extern "C" fn iw_reject<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
     raw: *mut iw_cm_id,
     backlog: Int,
@@ -302,7 +302,7 @@ pub(super) unsafe extern "C" fn iw_create_listen<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn iw_destroy_listen<D: Driver>(id: *mut iw_cm_id) -> Int {
     // SAFETY: By the requirements of this function; `iw_create_listen` set it.
     let listener = unsafe { take_provider_data::<Listener<D>>(id) };

@@ -7,12 +7,15 @@ use core::{
     ptr::null_mut, //
 };
 
-use kernel::types::Opaque;
-
-use crate::kapi::{
-    bindings::ib_mr,
-    rdma::page_list::PageList, //
+use kernel::{
+    prelude::*,
+    types::Opaque, //
 };
+
+use crate::kapi::bindings::ib_mr;
+
+/// The consumer of the addresses that `ib_sg_to_pages` finds.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(u64) -> Result;
 
 /// The part of a region that does not depend on the provider.
 ///
@@ -20,11 +23,11 @@ use crate::kapi::{
 ///
 /// `ibmr` was initialised by [`Mr::create`](super::Mr) and by the core.
 #[repr(C)]
-pub(in crate::kapi::rdma) struct MrBase {
+pub(super) struct MrBase {
     ibmr: Opaque<ib_mr>,
-    /// The list that a `map_mr_sg` fills. Consumers may not make two such calls at a time for a
-    /// region.
-    sink: UnsafeCell<*mut PageList>,
+    /// The sink of the `map_mr_sg` that is being executed. Consumers may not make two such calls at
+    /// a time for a region.
+    sink: UnsafeCell<*mut Sink<'static>>,
 }
 
 impl MrBase {
@@ -40,52 +43,52 @@ impl MrBase {
     /// # Safety
     ///
     /// `raw` is in a region of ours that stays during `'a`.
-    pub(in crate::kapi::rdma) unsafe fn from_raw<'a>(raw: *const ib_mr) -> &'a Self {
+    pub(super) unsafe fn from_raw<'a>(raw: *const ib_mr) -> &'a Self {
         // SAFETY: By the requirements of this function; `ibmr` is at offset 0.
         unsafe { &*raw.cast() }
     }
 
-    pub(in crate::kapi::rdma) fn as_raw(&self) -> *mut ib_mr {
+    pub(super) fn as_raw(&self) -> *mut ib_mr {
         self.ibmr.get()
     }
 
-    pub(in crate::kapi::rdma) fn page_size(&self) -> u32 {
+    pub(super) fn page_size(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
         unsafe { (*self.as_raw()).page_size }
     }
 
-    pub(in crate::kapi::rdma) fn iova(&self) -> u64 {
+    pub(super) fn iova(&self) -> u64 {
         // SAFETY: Valid by the type invariants.
         unsafe { (*self.as_raw()).iova }
     }
 
-    pub(in crate::kapi::rdma) fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         // SAFETY: Valid by the type invariants.
         unsafe { (*self.as_raw()).length }
     }
 
     /// For the `map_mr_sg` that is being executed.
-    pub(in crate::kapi::rdma) fn set_iova(&self, iova: u64) {
+    pub(super) fn set_iova(&self, iova: u64) {
         // SAFETY: Valid by the type invariants; nobody else sets it meanwhile.
         unsafe { (*self.as_raw()).iova = iova };
     }
 
     /// As [`Self::set_iova`].
-    pub(in crate::kapi::rdma) fn set_len(&self, len: u64) {
+    pub(super) fn set_len(&self, len: u64) {
         // SAFETY: Valid by the type invariants; nobody else sets it meanwhile.
         unsafe { (*self.as_raw()).length = len };
     }
 
-    pub(in crate::kapi::rdma) fn begin_sink(&self, list: *mut PageList) {
+    pub(super) fn begin_sink(&self, sink: *mut Sink<'_>) {
         // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
-        unsafe { *self.sink.get() = list };
+        unsafe { *self.sink.get() = sink.cast() };
     }
 
-    pub(in crate::kapi::rdma) fn end_sink(&self) {
+    pub(super) fn end_sink(&self) {
         self.begin_sink(null_mut());
     }
 
-    pub(in crate::kapi::rdma) fn sink(&self) -> *mut PageList {
+    pub(super) fn sink(&self) -> *mut Sink<'static> {
         // SAFETY: Only the `map_mr_sg` that is being executed accesses it.
         unsafe { *self.sink.get() }
     }

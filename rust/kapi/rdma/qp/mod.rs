@@ -10,17 +10,17 @@ use kernel::{
 };
 
 use super::{
+    callback::{
+        missing,
+        to_errno,
+        Int, //
+    },
     details::Details,
     device::Driver,
     object::{
         self,
         impl_base,
         Object, //
-    },
-    ops::{
-        missing,
-        to_errno,
-        Int, //
     },
     pd::Pd,
     ucontext::Customer,
@@ -250,7 +250,7 @@ impl<D: Driver> Qp<D> {
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn create_qp<D: Driver>(
     qp: *mut ib_qp,
     attr: *mut ib_qp_init_attr,
@@ -279,7 +279,7 @@ pub(super) unsafe extern "C" fn create_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
     qp: *mut ib_qp,
     attr: *mut ib_qp_attr,
@@ -297,7 +297,7 @@ pub(super) unsafe extern "C" fn modify_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn query_qp<D: Driver>(
     qp: *mut ib_qp,
     attr: *mut ib_qp_attr,
@@ -326,7 +326,7 @@ pub(super) unsafe extern "C" fn query_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn destroy_qp<D: Driver>(
     qp: *mut ib_qp,
     _udata: *mut ib_udata,
@@ -338,7 +338,7 @@ pub(super) unsafe extern "C" fn destroy_qp<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn post_send<D: Driver>(
     qp: *mut ib_qp,
     wr: *const ib_send_wr,
@@ -365,7 +365,7 @@ pub(super) unsafe extern "C" fn post_send<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says.
+/// As `callback` says.
 pub(super) unsafe extern "C" fn post_recv<D: Driver>(
     qp: *mut ib_qp,
     wr: *const ib_recv_wr,
@@ -384,7 +384,7 @@ pub(super) unsafe extern "C" fn post_recv<D: Driver>(
 
 /// # Safety
 ///
-/// As `ops` says. The core keeps the QP during the call.
+/// As `callback` says. The core keeps the QP during the call.
 pub(super) unsafe extern "C" fn fill_res_qp_entry<D: Driver>(
     msg: *mut sk_buff,
     qp: *mut ib_qp,
