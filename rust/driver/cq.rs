@@ -340,13 +340,13 @@ impl cq::Operations<Siw> for Cq {
     }
 }
 
-impl CqObj {
+impl Cq {
     /// Posts a completion, and notifies the consumer if it waits. Any context; no lock from
     /// `Rank::QpPair` on may be held, because this may call the consumer.
     ///
     /// A queue pair that is being destroyed, or begins anew, completes nothing: its number must not
     /// turn up after `destroy_qp`, nor its old work requests after `modify_qp`.
-    pub(crate) fn post(&self, qp: &QpObj, c: &Completion) {
+    pub(crate) fn post(self: &CqObj, qp: &QpObj, c: &Completion) {
         trace::complete(|| {
             let status = status_to_ib(c.status).as_raw();
             (qp.qp_num(), c.wr_id, c.op.to_abi(), status)
@@ -366,7 +366,7 @@ impl CqObj {
 
     /// Fails the queue and all its queue pairs, because a completion is lost. Other queues are not
     /// affected (RFC 5040 8.1.1).
-    fn overflow(&self) {
+    fn overflow(self: &CqObj) {
         let dev = self.counted.dev();
         dev.stats.inc(Counter::CqOverflow);
         self.event(cq::Event::Err);
@@ -384,12 +384,12 @@ impl CqObj {
     }
 
     /// Whether a completion was lost.
-    pub(crate) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(self: &CqObj) -> bool {
         self.entries.lock().dead
     }
 
     /// Removes the completions of `qp`, which posts nothing any more.
-    pub(crate) fn purge(&self, qp: &QpObj) {
+    pub(crate) fn purge(self: &CqObj, qp: &QpObj) {
         let purged = self.entries.lock().purge(qp);
         self.counted.dev().stats.add(Counter::CqePurged, purged);
     }

@@ -179,12 +179,12 @@ impl srq::Operations<Siw> for Srq {
     }
 }
 
-impl SrqObj {
+impl Srq {
     /// Goes over to another ring with what is posted. The program posts nothing meanwhile, but
     /// messages keep coming in. So the requests are copied without the spinlock, and those that
     /// were taken meanwhile are left out in the end.
     fn resize(
-        &self,
+        self: &SrqObj,
         max_wr: u32,
         limit: Option<u32>,
         user: Customer<'_, Siw>,
@@ -225,14 +225,14 @@ impl SrqObj {
     }
 
     /// True if a request is posted. Any context; no lock from `Rank::Rq` on may be held.
-    pub(crate) fn has_work(&self) -> bool {
+    pub(crate) fn has_work(self: &SrqObj) -> bool {
         self.queue.lock().ring.has(0)
     }
 
     /// Registers `qp` to be woken by a post. Its message has waited since `since`. Returns `false`
     /// if there is no memory for that, or if the queue is a program's, whose posts are no calls.
     /// Any context, as [`Self::has_work`].
-    pub(crate) fn enlist(&self, qp: &QpObj, since: Instant<Monotonic>) -> bool {
+    pub(crate) fn enlist(self: &SrqObj, qp: &QpObj, since: Instant<Monotonic>) -> bool {
         let mut queue = self.queue.lock();
         if queue.ring.is_user() {
             return false;
@@ -251,7 +251,7 @@ impl SrqObj {
 
     /// Undoes [`Self::enlist`]. If `qp` has been woken meanwhile, and a request is left, another
     /// queue pair is woken for it. Any context, as [`Self::has_work`].
-    pub(crate) fn strike(&self, qp: &QpObj) {
+    pub(crate) fn strike(self: &SrqObj, qp: &QpObj) {
         let mut queue = self.queue.lock();
         let (before, qpn) = (queue.late.len(), qp.qp_num());
         queue.late.retain(|late| late.qpn != qpn);
@@ -264,7 +264,7 @@ impl SrqObj {
 
     /// Wakes the queue pair whose message has waited longest, if there is a request for it. Returns
     /// whether one was woken. Any context, as [`Self::has_work`].
-    fn wake_late(&self) -> bool {
+    fn wake_late(self: &SrqObj) -> bool {
         loop {
             let mut queue = self.queue.lock();
             let next = match queue.ring.has(0) {
@@ -283,7 +283,7 @@ impl SrqObj {
 
     /// Takes the next request into `wr`; `false` if there is none. Raises the limit event when the
     /// queue runs low. Any context; no lock from `Rank::QpPair` on may be held.
-    pub(crate) fn take(&self, wr: &mut RecvWr) -> bool {
+    pub(crate) fn take(self: &SrqObj, wr: &mut RecvWr) -> bool {
         let mut queue = self.queue.lock();
         if !queue.ring.take(self.pd, wr) {
             return false;

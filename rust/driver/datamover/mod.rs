@@ -12,6 +12,7 @@ mod tenant;
 
 use crate::{
     driver::{
+        qp::Qp,
         QpObj,
         QpRef, //
     },
@@ -197,9 +198,9 @@ impl WorkItem for Mover {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Queues the QP at the end of the queue of `cpu`, unless it is queued. Any context.
-    pub(crate) fn enqueue_mover(&self, cpu: u32) {
+    pub(crate) fn enqueue_mover(self: &QpObj, cpu: u32) {
         let movers = &self.dev.shared.movers;
         let mover = &self.stream.mover;
         {

@@ -6,6 +6,7 @@
 //! carrier, the token is suspended (`iwarp::qp::owner`), so the transmit state is at rest, and the
 //! socket of the last carrier is frozen, so nothing comes in.
 
+use super::Qp;
 use crate::{
     driver::QpObj,
     kapi::{
@@ -29,16 +30,16 @@ use kernel::{
     sync::Arc, //
 };
 
-impl QpObj {
+impl Qp {
     /// Suspends transmission. `false` if somebody is still sending, who leaves soon, or if the
     /// stream has ended.
-    pub(crate) fn suspend_tx(&self) -> bool {
+    pub(crate) fn suspend_tx(self: &QpObj) -> bool {
         let action = self.stream.step(owner::INITIAL, owner::suspend);
         matches!(action, Action::Released)
     }
 
     /// Lets the QP transmit again.
-    pub(crate) fn resume_tx(&self) {
+    pub(crate) fn resume_tx(self: &QpObj) {
         if let Action::Enqueue = self.stream.step(owner::INITIAL, owner::resume) {
             self.enqueue_mover(self.stream.home.read_once());
         }
@@ -46,7 +47,7 @@ impl QpObj {
 
     /// Gives up the carrier, on which the stream began at `base`. What it may not have delivered is
     /// kept. Transmission is suspended. Fails with `ENOTCONN` if the connection has ended. Sleeps.
-    pub(crate) fn give_up(&self, carrier: &Arc<Socket>, base: u64) -> Result {
+    pub(crate) fn give_up(self: &QpObj, carrier: &Arc<Socket>, base: u64) -> Result {
         let frozen = carrier.freeze()?;
         let Some(mut tx) = self.stream.tx.take() else {
             frozen.thaw();
@@ -65,7 +66,7 @@ impl QpObj {
     }
 
     /// Where the stream is, on a carrier on which it began at `base`. Sleeps.
-    pub(crate) fn positions(&self, carrier: &Socket, base: u64) -> Positions {
+    pub(crate) fn positions(self: &QpObj, carrier: &Socket, base: u64) -> Positions {
         let locked = carrier.lock();
         let sent = self.stream.sent.read_once();
         let with_tcp = sent.saturating_sub(self.stream.kept.read_once());
@@ -79,7 +80,7 @@ impl QpObj {
     }
 
     /// Where the stream is without a carrier; `frozen` is the last one. Sleeps.
-    pub(crate) fn positions_parted(&self, frozen: &Socket) -> Positions {
+    pub(crate) fn positions_parted(self: &QpObj, frozen: &Socket) -> Positions {
         // A datamover may still be receiving from it.
         let _locked = frozen.lock();
         let Some(tx) = self.stream.tx.take() else {
@@ -95,7 +96,7 @@ impl QpObj {
     }
 
     /// Bytes received. The caller excludes reception.
-    fn rx_position(&self) -> u64 {
+    fn rx_position(self: &QpObj) -> u64 {
         let Some(rx) = self.stream.rx.take() else {
             return 0;
         };
@@ -108,7 +109,7 @@ impl QpObj {
     /// sends what precedes the stream. Returns the position of the first byte on this carrier.
     /// Nothing is sent before [`Self::resume_tx`]. Sleeps.
     pub(crate) fn go_over(
-        &self,
+        self: &QpObj,
         carrier: &Arc<Socket>,
         skip: u64,
         tell: impl FnOnce(&mut LockedSock<'_>) -> Result,

@@ -13,7 +13,8 @@
 use super::{
     end::Cause,
     fifo::Ring,
-    state::Phase, //
+    state::Phase,
+    Qp, //
 };
 use crate::{
     driver::{
@@ -222,9 +223,9 @@ impl WorkItem for Control {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Hands an operation over. Its notification is on the entry, and there is room. Any context.
-    pub(super) fn hand_over(&self, op: Op) {
+    pub(super) fn hand_over(self: &QpObj, op: Op) {
         let control = &self.stream.control;
         self.stats.inc(Counter::CtrlQueued);
         control.busy.fetch_add(1, Full);
@@ -238,14 +239,14 @@ impl QpObj {
     }
 
     /// Queues the pipeline, unless it is queued. Any context.
-    fn wake_control(&self) {
+    fn wake_control(self: &QpObj) {
         let queue = &self.dev.shared.control;
         // The queue returns a reference that it does not take.
         let _ = queue.enqueue_delayed(self.stream.control.clone(), 0);
     }
 
     /// Executes an operation whose turn it is. Process context.
-    fn run_control(&self, op: Op) {
+    fn run_control(self: &QpObj, op: Op) {
         let Op {
             seq,
             entry,
@@ -286,7 +287,7 @@ impl QpObj {
     }
 
     /// After an operation of this queue pair is gone.
-    fn after_control(&self, removed: Removed) {
+    fn after_control(self: &QpObj, removed: Removed) {
         self.stream.control.busy.fetch_sub(1, Full);
         if removed.room {
             // It is not known who waits, and this is rare.
@@ -302,7 +303,7 @@ impl QpObj {
 
     /// Ends the pipeline: waits for the operation that is being executed, and drops the others.
     /// Transmission has been stopped. Sleeps.
-    pub(super) fn stop_control(&self) {
+    pub(super) fn stop_control(self: &QpObj) {
         let control = &self.stream.control;
         control.lane.lock().stopped = true;
         wq::cancel_delayed_sync(control);
@@ -319,14 +320,14 @@ impl QpObj {
     }
 
     /// Whether a message of the queue pair that uses `stag` has to wait for its control operations.
-    pub(super) fn waits_outbound(&self, stag: Stag) -> bool {
+    pub(super) fn waits_outbound(self: &QpObj, stag: Stag) -> bool {
         let entry = self.dev.tpt.entry(stag);
         entry.is_some_and(|entry| entry.pending().outbound(self.qp_num()) == Look::Stall)
     }
 
     /// The same for a message to the queue pair, as [`AccessError::Pending`].
     #[inline]
-    pub(super) fn check_inbound(&self, stag: Stag) -> Result<(), AccessError> {
+    pub(super) fn check_inbound(self: &QpObj, stag: Stag) -> Result<(), AccessError> {
         match self.stream.control.busy() {
             0 => Ok(()),
             _ => self.look_inbound(stag),
@@ -334,7 +335,7 @@ impl QpObj {
     }
 
     #[cold]
-    fn look_inbound(&self, stag: Stag) -> Result<(), AccessError> {
+    fn look_inbound(self: &QpObj, stag: Stag) -> Result<(), AccessError> {
         match self.dev.tpt.entry(stag) {
             Some(entry) if entry.pending().inbound(self.qp_num()) == Look::Stall => {
                 Err(AccessError::Pending)

@@ -7,6 +7,7 @@
 //! without a system call, so a timer looks at the queue (`iwarp::qp::intake::next_look`). The timer
 //! also ends the stall when the message may wait no longer; the receiver then refuses the message.
 
+use super::Qp;
 use crate::{
     driver::{
         QpObj,
@@ -112,11 +113,11 @@ impl OnTimer for Late {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Starts the timer for a message that is stalled; `looks`: a post does not wake the queue
     /// pair. The socket is locked.
     #[cold]
-    pub(in crate::driver::qp) fn await_recv(&self, wait: Wait, looks: bool) {
+    pub(in crate::driver::qp) fn await_recv(self: &QpObj, wait: Wait, looks: bool) {
         let qp = QpRef::from(self);
         let mut watch = self.stream.late.target().watch.lock();
         let new = Watch { qp, wait, looks };
@@ -127,14 +128,14 @@ impl QpObj {
         drop(old);
     }
 
-    fn look_again(&self, pause: Msecs) {
+    fn look_again(self: &QpObj, pause: Msecs) {
         let nanos = pause.saturating_mul(NSEC_PER_MSEC as u32);
         self.stream.late.start(nanos);
     }
 
     /// Ends a stall for a receive: one was posted, or the message may wait no longer. Returns
     /// whether there was such a stall. Any context.
-    pub(crate) fn recv_posted(&self) -> bool {
+    pub(crate) fn recv_posted(self: &QpObj) -> bool {
         let stalled = self.stream.unstall_rx(Stall::Receive);
         if stalled {
             self.enqueue_mover(context::cpu());
@@ -143,7 +144,7 @@ impl QpObj {
     }
 
     /// Forgets the stall of a queue pair that has ended: nobody receives for it.
-    pub(in crate::driver::qp) fn forget_late(&self) {
+    pub(in crate::driver::qp) fn forget_late(self: &QpObj) {
         self.rq.strike(self);
         let old = self.stream.late.target().watch.lock().take();
         drop(old);

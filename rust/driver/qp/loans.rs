@@ -7,7 +7,8 @@ use super::{
     end::Cause,
     releases::Releases,
     sgl::MAX_SGE,
-    state::Phase, //
+    state::Phase,
+    Qp, //
 };
 use crate::{
     driver::{
@@ -159,9 +160,9 @@ impl Responses {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// True if a message of the stream still refers to the memory. Process context.
-    fn borrows(&self, lent: &Lent) -> bool {
+    fn borrows(self: &QpObj, lent: &Lent) -> bool {
         // Before any lock of the data path: most queue pairs are of others.
         if self.pd != lent.pd {
             return false;
@@ -178,7 +179,7 @@ impl QpObj {
 
     /// Begins the end of the program, which is exiting, if a message still refers to the memory and
     /// that has not begun. Process context.
-    pub(in crate::driver) fn end_borrower(&self, lent: &Lent) {
+    pub(in crate::driver) fn end_borrower(self: &QpObj, lent: &Lent) {
         if self.phase() < Phase::Terminating && self.borrows(lent) {
             self.end_program();
         }
@@ -186,7 +187,7 @@ impl QpObj {
 
     /// Resets the connection if a message of it still refers to the memory: TCP sends nothing of it
     /// any more after the return. Sleeps, but not for the network.
-    pub(in crate::driver) fn call_in(&self, lent: &Lent) {
+    pub(in crate::driver) fn call_in(self: &QpObj, lent: &Lent) {
         if !self.borrows(lent) {
             return;
         }

@@ -135,10 +135,10 @@ impl Qp {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// The queue pair as an accessor, for its own work requests.
     #[inline]
-    pub(crate) fn accessor(&self) -> Accessor {
+    pub(crate) fn accessor(self: &QpObj) -> Accessor {
         Accessor {
             pd: self.pd,
             qp: self.qp_num(),
@@ -152,7 +152,7 @@ impl QpObj {
 
     /// The same, for what the peer asks for.
     #[inline]
-    pub(crate) fn peer_accessor(&self) -> Accessor {
+    pub(crate) fn peer_accessor(self: &QpObj) -> Accessor {
         Accessor {
             remote: match self.managed.read_once() {
                 false => Rights(self.access.read_once()),

@@ -77,7 +77,7 @@ impl Pager {
         )
     }
 
-    /// Has `missing` brought for an access of `qp`, which goes on by [`QpObj::unstall`]. An error
+    /// Has `missing` brought for an access of `qp`, which goes on by [`Qp::unstall`]. An error
     /// if that was tried for the same access, and failed. Any context except hard interrupts.
     pub(in crate::driver::qp) fn ask(
         self: &Arc<Self>,

@@ -53,14 +53,14 @@ impl Qp {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Whether work requests of the SQ are waiting or in progress.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(self: &QpObj) -> bool {
         self.stream.busy() || self.sq.has_work()
     }
 
     /// Takes one step of the state machine; the caller carries out the actions. Any context.
-    pub(crate) fn step(&self, event: Event) -> Result<Actions> {
+    pub(crate) fn step(self: &QpObj, event: Event) -> Result<Actions> {
         // A QP without a connection manager may enter RTS before it has a connection. `pair` is
         // read before `link`, because `link` is set before the wait ends.
         let to_come = matches!(event, Event::Modify(State::Rts)) && self.pair.lock().is_some();

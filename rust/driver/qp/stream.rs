@@ -25,7 +25,8 @@ use super::{
     tx::{
         sched::Later,
         TxCtx, //
-    }, //
+    },
+    Qp, //
 };
 use crate::{
     driver::{
@@ -384,14 +385,14 @@ impl Stream {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Connects the data path to the socket of `ep`. `open`, called with the socket locked, admits
     /// data. Nothing is sent before [`Self::end_hold`] or, as responder, before the peer's first
     /// FPDU. Sleeps.
     ///
     /// The endpoint then runs `data_ready` once, for data that came in before.
     pub(crate) fn start(
-        &self,
+        self: &QpObj,
         ep: &Arc<Endpoint>,
         p: StreamParams,
         open: impl FnOnce(&mut LockedSock<'_>) -> Result,

@@ -293,10 +293,10 @@ impl Qp {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Judges a change: `EINVAL` unless verbs have it, with the attributes that they demand, or a
     /// connection manager asks for it. Those set little, and begin and end in more states.
-    fn judge(&self, attr: &qp::Attr<'_>) -> Result {
+    fn judge(self: &QpObj, attr: &qp::Attr<'_>) -> Result {
         use qp::State as S;
         let now = shown(self.state());
         if attr.is_standard(now) {
@@ -317,7 +317,7 @@ impl QpObj {
     }
 
     /// Changes the attributes and the state. Others are excluded. Sleeps.
-    fn change(&self, attr: &qp::Attr<'_>) -> Result {
+    fn change(self: &QpObj, attr: &qp::Attr<'_>) -> Result {
         self.judge(attr)?;
         let path = attr.path(*self.path.lock())?;
         if !is_within_limits(&path) {
@@ -402,7 +402,7 @@ impl QpObj {
 
     /// Ends the stream, or the wait for one, and waits until that is done. Kernel consumers find no
     /// completions of the queue pair afterwards. Sleeps, for 1.5 s at most.
-    pub(super) fn end_stream(&self) {
+    pub(super) fn end_stream(self: &QpObj) {
         // The outcome does not matter any more.
         let _ = self.step(Event::Modify(State::Error));
         self.advance(Phase::Terminating);
@@ -424,14 +424,14 @@ impl QpObj {
     }
 
     /// Ends a queue pair without a connection, whose teardown would end it. Process context.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abandon(self: &QpObj) {
         self.enter_error();
         self.flushed();
     }
 
     /// Begins the teardown of all queue pairs of the program that has exited. The core destroys
     /// them one by one, and each may take a second; so all take it together. Process context.
-    pub(in crate::driver) fn end_program(&self) {
+    pub(in crate::driver) fn end_program(self: &QpObj) {
         if self.context.is_none() {
             return;
         }

@@ -19,6 +19,7 @@ use crate::{
             self,
             Count, //
         },
+        qp::Qp,
         QpObj,
         Siw, //
     },
@@ -392,10 +393,10 @@ impl Tpt {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Unbinds the windows of type 2 that the queue pair has bound. It binds no more. Process
     /// context.
-    pub(crate) fn unbind_windows(&self) {
+    pub(crate) fn unbind_windows(self: &QpObj) {
         let qp = Some(self.qp_num());
         self.pd()
             .windows

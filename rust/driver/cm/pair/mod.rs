@@ -24,7 +24,10 @@ mod join;
 use self::doors::Door;
 use super::{
     super::{
-        qp::state::Phase,
+        qp::{
+            state::Phase,
+            Qp, //
+        },
         stats::Counter,
         DeviceRef,
         QpObj,
@@ -383,9 +386,9 @@ impl Pair {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// RTR with an address vector.
-    pub(crate) fn expect_peer(&self, path: &qp::Path) -> Result<Arc<Pair>> {
+    pub(crate) fn expect_peer(self: &QpObj, path: &qp::Path) -> Result<Arc<Pair>> {
         if !self.dev.params.lock().pairs {
             return Err(errno::eopnotsupp());
         }
@@ -402,7 +405,7 @@ impl QpObj {
 
     /// Fails the QP, because the peer cannot be reached or is gone. The first work request reports
     /// it. Sleeps.
-    fn unreachable(&self) {
+    fn unreachable(self: &QpObj) {
         self.peer_gone();
         // The result does not matter: others may have ended the QP.
         let _ = self.step(Event::LlpLost);

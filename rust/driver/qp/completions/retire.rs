@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     driver::{
+        qp::Qp,
         stats::Counter,
         wc::Completion,
         QpObj, //
@@ -42,15 +43,15 @@ const TURN: u32 = 4096;
 /// with interrupts off (`Socket::try_lock_bh`), or may sleep.
 const SHORT_TURN: u32 = 512;
 
-impl QpObj {
+impl Qp {
     /// Posts the completions that are due. If these are many a datamover posts the rest. Any
     /// context; no lock from `Rank::QpPair` on may be held.
-    pub(in crate::driver::qp) fn retire(&self) {
+    pub(in crate::driver::qp) fn retire(self: &QpObj) {
         self.retire_after(|_| {});
     }
 
     /// Applies `news`, then the same as [`Self::retire`]. Returns whether the FIFO was full.
-    fn retire_after(&self, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
+    fn retire_after(self: &QpObj, news: impl FnOnce(&mut Fifo<Ring<Item<Request>>>)) -> bool {
         let begin = |fifo: &mut Fifo<_>| {
             news(fifo);
             fifo.begin()
@@ -73,13 +74,13 @@ impl QpObj {
 
     /// The same as [`Self::retire`], when TCP has accepted all up to stream position `upto`, and no
     /// more.
-    pub(in crate::driver::qp) fn retire_upto(&self, upto: u64, sk: &SockView) {
+    pub(in crate::driver::qp) fn retire_upto(self: &QpObj, upto: u64, sk: &SockView) {
         let next = sk.sent().next;
         self.retire_after(|fifo| fifo.handed(upto, next));
     }
 
     /// The same as [`Self::retire`], with what TCP has `sent`.
-    pub(in crate::driver::qp) fn retire_acked(&self, SendSeq { una, next }: SendSeq) {
+    pub(in crate::driver::qp) fn retire_acked(self: &QpObj, SendSeq { una, next }: SendSeq) {
         // The owner of the token may have left because the FIFO was full.
         if self.retire_after(|fifo| fifo.sent(Sent { una, next })) {
             self.wake_mover(Wake::Unblock);
@@ -88,7 +89,7 @@ impl QpObj {
 
     /// The same as [`Self::retire`], in a datamover: after a release of memory, or a call that left
     /// completions to it.
-    pub(in crate::driver::qp) fn retire_on(&self) {
+    pub(in crate::driver::qp) fn retire_on(self: &QpObj) {
         if !self.stream.completions.is_empty() && self.retire_after(|_| {}) {
             self.wake_mover(Wake::Unblock);
         }
@@ -96,7 +97,7 @@ impl QpObj {
 
     /// Posts what the peer has acknowledged, if anything waits for that, and asks TCP to announce
     /// the next ACK.
-    pub(in crate::driver::qp) fn await_acks(&self, sk: &SockView) {
+    pub(in crate::driver::qp) fn await_acks(self: &QpObj, sk: &SockView) {
         if self.stream.completions.awaits_ack() {
             sk.set_nospace();
             self.retire_acked(sk.sent());
@@ -105,7 +106,7 @@ impl QpObj {
 
     /// Fails all that is left in the FIFO, in order, and waits until it is posted. The stream must
     /// have been stopped; `sent` says how far it came. Sleeps.
-    pub(in crate::driver::qp) fn retire_all(&self, sent: Option<SendSeq>) {
+    pub(in crate::driver::qp) fn retire_all(self: &QpObj, sent: Option<SendSeq>) {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }
@@ -115,7 +116,7 @@ impl QpObj {
     }
 
     /// Posts the CQE of a work request of the SQ.
-    pub(in crate::driver::qp) fn complete_send(&self, wr: &Wr, status: WcStatus) {
+    pub(in crate::driver::qp) fn complete_send(self: &QpObj, wr: &Wr, status: WcStatus) {
         let status = match status {
             WcStatus::WrFlushErr if self.stream.take_unreachable() => WcStatus::RetryExcErr,
             status => status,

@@ -13,7 +13,8 @@ use crate::{
             rq::RecvWr,
             rx::Receipt,
             send_wr::SendWr,
-            state::Phase, //
+            state::Phase,
+            Qp, //
         },
         stats::Counter,
         QpObj, //
@@ -43,10 +44,10 @@ use kernel::{
 /// Rounds of a flush for a program that keeps posting.
 const ROUNDS: u32 = 8;
 
-impl QpObj {
+impl Qp {
     /// Enters Error, and flushes all that was in progress or posted. Later work requests are
     /// flushed by their posters. The socket must be detached, if there was one. Sleeps.
-    pub(crate) fn enter_error(&self) {
+    pub(crate) fn enter_error(self: &QpObj) {
         self.stop_tx();
         // Claims the flush before a poster can see the phase. The first flush frees memory, which a
         // poster's context may not do, and the events of the caller come after its completions. A
@@ -67,7 +68,7 @@ impl QpObj {
 
     /// Raises `LAST_WQE_REACHED` if the QP has a shared receive queue, and starts the reaper.
     /// Called after [`Self::enter_error`]. Sleeps.
-    pub(crate) fn flushed(&self) {
+    pub(crate) fn flushed(self: &QpObj) {
         if self.resets.read_once() {
             return;
         }
@@ -80,14 +81,14 @@ impl QpObj {
     /// Flushes work requests posted to a dead QP. Any context.
     ///
     /// The first caller works for all that come meanwhile, which keeps the order.
-    pub(crate) fn restart_flush(&self) {
+    pub(crate) fn restart_flush(self: &QpObj) {
         if self.phase() == Phase::Error && self.claim_flush() {
             self.flush_rounds();
         }
     }
 
     /// Takes the flush away from all others, until [`Self::release_flush`]. Sleeps.
-    pub(super) fn hold_flush(&self) {
+    pub(super) fn hold_flush(self: &QpObj) {
         while !self.claim_flush() {
             // A flush has a limited number of rounds.
             fsleep(Delta::from_micros(100));
@@ -95,12 +96,12 @@ impl QpObj {
     }
 
     /// Ends [`Self::hold_flush`], without a flush.
-    pub(super) fn release_flush(&self) {
+    pub(super) fn release_flush(self: &QpObj) {
         self.stream.flushes.store(flush::IDLE, Release);
     }
 
     /// Claims the flush. If `true`, the caller must call [`Self::flush_rounds`]. A full barrier.
-    fn claim_flush(&self) -> bool {
+    fn claim_flush(self: &QpObj) -> bool {
         let mut now = self.stream.flushes.read_once();
         loop {
             let (next, ours) = flush::claim(now);
@@ -112,7 +113,7 @@ impl QpObj {
     }
 
     /// Flushes until no claim is left. The caller has the claim.
-    fn flush_rounds(&self) {
+    fn flush_rounds(self: &QpObj) {
         for round in 1u32.. {
             let seen = self.stream.flushes.load(Acquire);
             // The queue pair may have begun anew before the claim, but not since.
@@ -137,7 +138,7 @@ impl QpObj {
 
     /// Ends the data path of a QP that is being destroyed, and drops what it holds. Nothing is
     /// posted any more. Sleeps.
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(self: &QpObj) {
         self.enter_error();
         // The FIFO stays empty, so no release of memory is awaited again.
         self.stream.releases.forget();
@@ -151,7 +152,7 @@ impl QpObj {
     }
 
     /// Flushes what was in progress, which comes before the queues. Sleeps.
-    fn flush_progress(&self) {
+    fn flush_progress(self: &QpObj) {
         // The references to memory go before the completions: the consumer of a REG_MR may map its
         // next list at once.
         let tx = self.stream.tx.take();
@@ -171,14 +172,14 @@ impl QpObj {
         }
     }
 
-    fn flush_all(&self) {
+    fn flush_all(self: &QpObj) {
         self.flush_sq();
         if !self.rq.is_srq() {
             self.flush_rq();
         }
     }
 
-    fn flush_sq(&self) {
+    fn flush_sq(self: &QpObj) {
         // A program that scribbles into its ring meanwhile gets a few laps and no more.
         let (mut at, mut next) = (self.sq.cursor(), SendWr::empty());
         for _ in 0..self.sq.size().saturating_mul(4) {
@@ -199,7 +200,7 @@ impl QpObj {
         }
     }
 
-    fn flush_rq(&self) {
+    fn flush_rq(self: &QpObj) {
         let mut next = RecvWr::empty();
         for _ in 0..self.rq.size().saturating_mul(4) {
             if !self.rq.take(&mut next) {
@@ -209,7 +210,7 @@ impl QpObj {
         }
     }
 
-    fn flush_recv(&self, id: u64) {
+    fn flush_recv(self: &QpObj, id: u64) {
         self.stats.inc(Counter::Flushed);
         self.complete_recv(id, &Receipt::failed(WcStatus::WrFlushErr));
     }

@@ -7,6 +7,7 @@
 
 use crate::{
     driver::{
+        qp::Qp,
         QpObj,
         QpRef, //
     },
@@ -95,9 +96,9 @@ impl WorkItem for Reaper {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Starts the reaper of a dead QP whose rings a program maps. Sleeps.
-    pub(in crate::driver::qp) fn start_reaper(&self) {
+    pub(in crate::driver::qp) fn start_reaper(self: &QpObj) {
         if !self.is_user() {
             return;
         }
@@ -119,7 +120,7 @@ impl QpObj {
     }
 
     /// Stops the reaper. Sleeps.
-    pub(in crate::driver::qp) fn stop_reaper(&self) {
+    pub(in crate::driver::qp) fn stop_reaper(self: &QpObj) {
         let reaper = &self.stream.reaper;
         // Takes the reference first, so that a look that has begun is the last one.
         let qp = reaper.watch.lock().qp.take();

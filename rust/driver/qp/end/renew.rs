@@ -7,7 +7,10 @@
 
 use crate::{
     driver::{
-        qp::state::Phase,
+        qp::{
+            state::Phase,
+            Qp, //
+        },
         QpObj, //
     },
     kapi::{
@@ -25,14 +28,14 @@ use kernel::{
     }, //
 };
 
-impl QpObj {
+impl Qp {
     /// Ends the connection, or the wait for one, drops what is posted and in progress without
     /// completions, and goes back to how the queue pair was made. [`Self::overrun`] and other
     /// changes of state are excluded. Sleeps, for 1.5 s at most.
     ///
     /// `EINVAL` for the queue pair of a connection manager: iw_cm knows its connection, and would
     /// end the next one in its place.
-    pub(in crate::driver::qp) fn renew(&self) -> Result {
+    pub(in crate::driver::qp) fn renew(self: &QpObj) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         {

@@ -5,7 +5,10 @@
 use crate::{
     driver::{
         cm::Teardown,
-        qp::state::Phase,
+        qp::{
+            state::Phase,
+            Qp, //
+        },
         stats::Counter,
         QpObj, //
     },
@@ -51,10 +54,10 @@ pub(crate) enum Cause {
     Lost(Error),
 }
 
-impl QpObj {
+impl Qp {
     /// Fails the stream. The first cause counts. The endpoint tears the connection down. Any
     /// context.
-    pub(crate) fn fail(&self, cause: Cause) {
+    pub(crate) fn fail(self: &QpObj, cause: Cause) {
         if let Cause::PeerTerminate(term) = &cause {
             self.stats.inc(Counter::RxTerminate);
             trace_terminate(self.qp_num(), true, term.code);
@@ -114,7 +117,7 @@ impl QpObj {
 
     /// A control operation of the SQ has failed. If the SQ alone stops, and the stream does not,
     /// this notes the status of the work request and returns `true`. Any context.
-    pub(in crate::driver::qp) fn drains(&self, seq: u32, error: IwarpError) -> bool {
+    pub(in crate::driver::qp) fn drains(self: &QpObj, seq: u32, error: IwarpError) -> bool {
         // The state changes before the consumer can see the completion and ask for RTS.
         let step = self.step(fsm::Event::ControlFailed);
         let drains = step.is_ok_and(|actions| actions.contains(fsm::Actions::DRAIN_SQ));
@@ -126,13 +129,13 @@ impl QpObj {
     }
 
     /// Fails the stream for a reason on this side. Any context.
-    pub(crate) fn fail_here(&self, error: IwarpError) {
+    pub(crate) fn fail_here(self: &QpObj, error: IwarpError) {
         self.fail(Cause::Local(error));
     }
 
     /// Fails a queue pair that has begun to work, because a completion queue of it has overrun. One
     /// that has not, or begins anew, fails when it has something to complete. Process context.
-    pub(crate) fn overrun(&self) {
+    pub(crate) fn overrun(self: &QpObj) {
         // A change of state ends with this, too. To wait for it here could hold up the end of the
         // connection that RESET waits for, which is work of the same work queue.
         let Some(_alone) = self.modify.try_lock() else {
@@ -149,13 +152,13 @@ impl QpObj {
     }
 
     /// Notes that the peer is gone; the next flushed work request reports it.
-    pub(crate) fn peer_gone(&self) {
+    pub(crate) fn peer_gone(self: &QpObj) {
         // A flush follows an advance of the phase, whose barrier orders this before it.
         self.stream.unreachable.write_once(true);
     }
 
     /// Stops reception: nothing is placed after the return. Sleeps.
-    pub(crate) fn stop_rx(&self) {
+    pub(crate) fn stop_rx(self: &QpObj) {
         self.stream.stop_rx();
         // Reception runs with the socket locked, so a run that has begun ends before the lock is
         // granted.
@@ -173,7 +176,7 @@ impl QpObj {
     }
 
     /// Stops transmission: nobody sends after the return. Sleeps.
-    pub(crate) fn stop_tx(&self) {
+    pub(crate) fn stop_tx(self: &QpObj) {
         let given_up = self.stream.given_up();
         if let Action::Wait = self.stream.step(owner::INITIAL, owner::stop) {
             // Short: owners never wait for the network.

@@ -5,6 +5,7 @@
 use super::stop::trace_terminate;
 use crate::{
     driver::{
+        qp::Qp,
         stats::Counter,
         QpObj, //
     },
@@ -23,12 +24,12 @@ pub(crate) enum Progress {
     Lost,
 }
 
-impl QpObj {
+impl Qp {
     /// Appends the Terminate that is due behind the encoded FPDUs, at an FPDU boundary. `false` if
     /// none is due, or there is no memory. Sleeps.
     ///
     /// Called after [`Self::stop_tx`], with the transmit state at rest.
-    pub(crate) fn begin_terminate(&self) -> bool {
+    pub(crate) fn begin_terminate(self: &QpObj) -> bool {
         let owed = *self.stream.owed.lock();
         let (Some(term), Some(mut tx)) = (owed, self.stream.tx.take()) else {
             return false;
@@ -42,7 +43,7 @@ impl QpObj {
     /// network.
     ///
     /// Called after [`Self::begin_terminate`], until the Terminate is sent or given up.
-    pub(crate) fn push_terminate(&self, sock: &Socket) -> Progress {
+    pub(crate) fn push_terminate(self: &QpObj, sock: &Socket) -> Progress {
         let Some(mut tx) = self.stream.tx.take() else {
             return Progress::Lost;
         };

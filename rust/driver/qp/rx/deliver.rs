@@ -13,7 +13,8 @@ use crate::driver::{
         irrq::{
             Asked,
             Request, //
-        }, //
+        },
+        Qp, //
     },
     stats::Counter,
     tpt::mem_ref::MemRef,
@@ -416,10 +417,10 @@ impl RxCtx {
     }
 }
 
-impl QpObj {
+impl Qp {
     /// Posts the CQE of a receive work request.
     #[inline]
-    pub(in crate::driver::qp) fn complete_recv(&self, wr_id: u64, receipt: &Receipt) {
+    pub(in crate::driver::qp) fn complete_recv(self: &QpObj, wr_id: u64, receipt: &Receipt) {
         self.rcq.post(
             self,
             &Completion {

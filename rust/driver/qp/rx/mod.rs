@@ -21,7 +21,8 @@ use super::{
     late::Wait,
     rq::RecvWr,
     sgl::Sgl,
-    state::Phase, //
+    state::Phase,
+    Qp, //
 };
 use crate::{
     driver::{
@@ -303,9 +304,9 @@ fn peek<'a>(skb: &'a mut Skb<'_>, off: usize, len: usize) -> Result<&'a [u8]> {
     skb.peek(off, len).map_err(|_| Error::LocalCatastrophic)
 }
 
-impl QpObj {
+impl Qp {
     /// The stream has data: `data_ready` of the endpoint. The socket is locked.
-    pub(crate) fn rx_ready(&self, sk: &mut RxSock<'_>) {
+    pub(crate) fn rx_ready(self: &QpObj, sk: &mut RxSock<'_>) {
         if !self.stream.rx_is_open() {
             return;
         }
@@ -409,7 +410,7 @@ impl QpObj {
 
     /// Whether a complete FPDU waits for memory, and is no longer in the socket. The caller holds
     /// the socket.
-    pub(crate) fn has_undelivered(&self) -> bool {
+    pub(crate) fn has_undelivered(self: &QpObj) -> bool {
         let Some(rx) = self.stream.rx.take() else {
             return false;
         };
@@ -419,12 +420,12 @@ impl QpObj {
     }
 
     /// Takes reception over from a datamover.
-    pub(crate) fn receive_here(&self) {
+    pub(crate) fn receive_here(self: &QpObj) {
         self.stream.take_rx();
     }
 
     /// Continues reception in a datamover, if that is due.
-    pub(super) fn receive_on(&self) {
+    pub(super) fn receive_on(self: &QpObj) {
         if !self.stream.take_rx() {
             return;
         }
@@ -439,7 +440,7 @@ impl QpObj {
 
     /// Continues what waits for memory, after more of it has appeared. What still has to wait
     /// waits on. Any context.
-    pub(crate) fn unstall(&self) {
+    pub(crate) fn unstall(self: &QpObj) {
         self.wake_mover(Wake::Unblock);
         if self.stream.unstall_rx(Stall::Memory) {
             self.enqueue_mover(context::cpu());

@@ -230,7 +230,7 @@ impl TxCtx {
     /// stays in this context, and other queue pairs go on.
     ///
     /// The look that found nothing was the owner's. Who makes the memory appear does so first, and
-    /// then calls [`QpObj::unstall`], whose exchange of the token either leaves a note for this
+    /// then calls [`Qp::unstall`], whose exchange of the token either leaves a note for this
     /// owner, which looks again before it leaves, or finds that it has left and starts another
     /// turn. So no wake-up is lost (`iwarp::qp::owner`).
     ///

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     driver::{
+        qp::Qp,
         stats::Counter,
         QpObj,
         QpRef, //
@@ -97,10 +98,10 @@ pub(crate) enum Poster {
     Kernel,
 }
 
-impl QpObj {
+impl Qp {
     /// Transmits, or arranges for it, after work requests were posted. Any context that suits
     /// `who`.
-    pub(crate) fn kick(&self, who: Poster) {
+    pub(crate) fn kick(self: &QpObj, who: Poster) {
         // Pairs with the barrier of `advance()`: either the phase read here is Error, or the flush
         // sees the work request.
         smp_mb();
@@ -137,7 +138,7 @@ impl QpObj {
     }
 
     /// Leaves posted work requests to a timer, because more are expected. Any context.
-    fn kick_later(&self) {
+    fn kick_later(self: &QpObj) {
         let action = self.stream.step(Wake::Post.usual(), |word| {
             owner::kick(word, Wake::Post, false)
         });
@@ -153,20 +154,20 @@ impl QpObj {
     ///
     /// Transmits at once if it can. A datamover would own the socket meanwhile, and TCP
     /// acknowledges backlogged data before the driver places it.
-    pub(crate) fn end_hold(&self) {
+    pub(crate) fn end_hold(self: &QpObj) {
         if self.try_own(Wake::Open, true) {
             self.run_in_atomic(Turn::new(Reason::Other, SHORT_TURN));
         }
     }
 
     /// Leaves the QP to a datamover.
-    pub(in crate::driver::qp) fn wake_mover(&self, wake: Wake) {
+    pub(in crate::driver::qp) fn wake_mover(self: &QpObj, wake: Wake) {
         self.try_own(wake, false);
     }
 
     /// Transmits after the arrival of data that may unblock the QP. The caller holds the socket and
     /// has finished reading.
-    pub(in crate::driver::qp) fn kick_from_rx(&self, wake: Wake, sk: &mut RxSock<'_>) {
+    pub(in crate::driver::qp) fn kick_from_rx(self: &QpObj, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
@@ -176,7 +177,7 @@ impl QpObj {
 
     /// Resumes transmission: TCP has space (`write_space`). The socket is locked, possibly by the
     /// driver's own send; `tx` is `None` if it may not be sent to.
-    pub(crate) fn tx_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
+    pub(crate) fn tx_space(self: &QpObj, sk: &SockView, tx: Option<TxSock<'_>>) {
         self.await_acks(sk);
         if !is_enough(sk) || sk.space() == 0 {
             return;
@@ -197,7 +198,7 @@ impl QpObj {
     }
 
     /// A datamover's turn.
-    pub(crate) fn run_mover(&self) {
+    pub(crate) fn run_mover(self: &QpObj) {
         self.receive_on();
         self.retire_on();
         if self.stream.starved.xchg(false, Relaxed) {
@@ -210,14 +211,14 @@ impl QpObj {
     }
 
     /// Has a datamover try again after a while, when there may be memory.
-    pub(in crate::driver::qp) fn starve(&self) -> Leave {
+    pub(in crate::driver::qp) fn starve(self: &QpObj) -> Leave {
         self.stream.starved.write_once(true);
         Leave::Budget
     }
 
     /// Offers to transmit (`direct`), or asks for a datamover. `true` if the caller now owns the
     /// token.
-    fn try_own(&self, wake: Wake, direct: bool) -> bool {
+    fn try_own(self: &QpObj, wake: Wake, direct: bool) -> bool {
         let kick = |word| owner::kick(word, wake, direct);
         match self.stream.step(wake.usual(), kick) {
             Action::Run => true,
@@ -234,7 +235,7 @@ impl QpObj {
 
     /// Takes the transmit state for the owner of the token. Before the start and after the end
     /// there is none; the token is then released.
-    fn own_tx(&self) -> Option<KBox<TxCtx>> {
+    fn own_tx(self: &QpObj) -> Option<KBox<TxCtx>> {
         loop {
             let tx = self.stream.tx.take();
             // A note keeps the token here; it may be the one of the start.
@@ -245,7 +246,7 @@ impl QpObj {
     }
 
     /// Locks the socket and transmits. The caller owns the token. Sleeps.
-    fn run_in_process(&self, turn: Turn) {
+    fn run_in_process(self: &QpObj, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
         self.transmit(tx, &mut sock.lock(), turn);
@@ -253,7 +254,7 @@ impl QpObj {
 
     /// Transmits if the socket is free, else leaves the QP to a datamover. The caller owns the
     /// token. Any context.
-    fn run_in_atomic(&self, turn: Turn) {
+    fn run_in_atomic(self: &QpObj, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
         let locked = sock.try_lock_bh();
@@ -269,7 +270,7 @@ impl QpObj {
 
     /// Runs the owner's turn. Releases the token with the socket still locked, so that
     /// `write_space` cannot fall between the last look at the space and the release.
-    fn transmit(&self, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
+    fn transmit(self: &QpObj, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
         let limit = turn.bursts.saturating_mul(burst(sk));
         let (mut left, charged) = self.begin_turn(&mut tx.share, turn.reason, limit);
         let (sent, taken) = (tx.accepted(), tx.taken);
@@ -325,7 +326,7 @@ impl QpObj {
 
     /// Decides after a turn whether the next doorbell is left to the timer.
     #[inline]
-    fn gather(&self, tx: &mut TxCtx, turn: Turn, sent: u64, taken: u32) {
+    fn gather(self: &QpObj, tx: &mut TxCtx, turn: Turn, sent: u64, taken: u32) {
         let later = match turn.reason {
             Reason::Doorbell => false,
             Reason::Later => true,
@@ -347,7 +348,7 @@ impl QpObj {
     /// The bytes that a turn may send, at most `limit`, and whether they are charged because other
     /// QPs wait.
     #[inline]
-    fn begin_turn(&self, share: &mut Share, reason: Reason, limit: usize) -> (usize, bool) {
+    fn begin_turn(self: &QpObj, share: &mut Share, reason: Reason, limit: usize) -> (usize, bool) {
         let by_mover = reason == Reason::Mover;
         match reason {
             Reason::Mover => {}
@@ -368,7 +369,7 @@ impl QpObj {
     /// Notes, after a turn outside a datamover, who goes on if there is more to send: the datamover
     /// of this CPU, except after a turn in an ACK's softirq. The CPU on which ACKs arrive says
     /// nothing about the poster.
-    fn leave_direct(&self, turn: Turn, why: Leave) {
+    fn leave_direct(self: &QpObj, turn: Turn, why: Leave) {
         if turn.reason == Reason::Mover {
             return;
         }
@@ -381,7 +382,7 @@ impl QpObj {
     }
 
     /// Releases the token; `true` if the caller still owns it, because somebody has left a note.
-    fn release(&self, why: Leave) -> bool {
+    fn release(self: &QpObj, why: Leave) -> bool {
         let leave = |word| owner::leave(word, why);
         match self.stream.step(owner::DIRECT, leave) {
             Action::Again => true,
