@@ -110,10 +110,10 @@ clippy: ## run the kernel's lints, and those of the provider library; warnings a
 .PHONY: doc
 doc: ## write the documentation of the sources to build/doc; a broken link is an error
 	+@scripts/kmake module modules SIW_DOC=$(CURDIR)/build/doc
-	@echo "build/doc/siw_rs/index.html build/doc/iwarp/index.html"
+	@echo "build/doc/{driver,rdma,soft,base,iwarp}/index.html"
 
 .PHONY: house-lint
-house-lint: ## check layers, circles of imports, unsafe code, ranks of locks, long files, comments
+house-lint: ## check circles of imports, SAFETY comments, ranks of locks, long files, comments
 	@scripts/in-root scripts/house-lint --self-test
 	@scripts/in-root scripts/house-lint
 
@@ -136,7 +136,7 @@ rust-analyzer: modules ## write rust-project.json, for rust-analyzer
 ## Build other modules
 
 .PHONY: sample
-sample: ## build rdma_null.ko, the smallest provider on top of rust/kapi, in build/.../sample
+sample: ## build rdma_null.ko, the smallest provider on top of rust/rdma, in build/.../sample
 	+@scripts/kmake sample modules SIW_SAMPLES=y
 
 .PHONY: sanitize-module

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads for rust/kapi/bindings.rs. Types that are complete in the
+ * What bindgen reads for rust/base/bindings.rs. Types that are complete in the
  * kernel crate's own bindings are taken from there, see scripts/filter-bindings.
  */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers of rust/kapi/net, rust/kapi/sync and the small modules beside them,
- * see rust/helpers/net.c.
+ * Prototypes of rust/helpers/net.c.
  */
 #ifndef KAPI_HELPERS_NET_H
 #define KAPI_HELPERS_NET_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Prototypes of rust/helpers/rdma.c, for rust/kapi/rdma.
+ * Prototypes of rust/helpers/rdma.c.
  */
 #ifndef KAPI_HELPERS_RDMA_H
 #define KAPI_HELPERS_RDMA_H

@@ -2,18 +2,12 @@
 
 //! Software iWARP: RDMA over TCP as an RDMA provider of the kernel.
 //!
-//! Three layers: `driver` (the provider, no `unsafe`) uses `kapi` (what the kernel crate would
-//! offer: all `unsafe` code and all C bindings) and the crate `iwarp` (the protocols; no kernel in
-//! it), which do not know each other. Beside them are `uapi` (the interface with the library in
-//! user space) and `trace` (the tracepoints).
+//! The crate `driver` is the provider, without `unsafe`. Below it are the crates `rdma`
+//! (abstractions of the RDMA core), `soft` (the data path of a provider in software), `base` (gaps
+//! of the kernel crate), `iwarp` (the protocols; no kernel in it) and `trace` (the tracepoints).
 
-use kapi::version::param;
+use base::version::param;
 use kernel::prelude::*;
-
-mod driver;
-mod kapi;
-mod trace;
-mod uapi;
 
 module! {
     type: Module,

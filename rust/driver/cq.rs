@@ -26,36 +26,35 @@ use super::{
     QpObj,
     Siw, //
 };
-use crate::{
-    kapi::{
-        errno,
-        random,
-        rdma::{
-            cq,
-            CtrlWord,
-            Customer,
-            Details,
-            MmapEntry,
-            RingMem,
-            Udata,
-            UserRing,
-            Wc,
-            WcOut,
-            WcWith, //
-        },
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        }, //
-    },
-    trace,
-    uapi::abi, //
+use crate::uapi::abi;
+use base::{
+    errno,
+    random,
+    sync::{
+        AccessOnce,
+        SpinLockIrq, //
+    }, //
 };
 use iwarp::{
     error::Error as ProtocolError,
     wire::rdmap::With, //
 };
 use kernel::prelude::*;
+use rdma::{
+    cq,
+    Customer,
+    Details,
+    MmapEntry,
+    RingMem,
+    Udata,
+    Wc,
+    WcOut,
+    WcWith, //
+};
+use soft::mem::ring::{
+    CtrlWord,
+    UserRing, //
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Armed {

@@ -8,10 +8,7 @@ use super::{
     DeviceRef,
     QpObj, //
 };
-use crate::kapi::rdma::{
-    DeviceName,
-    ObjTable, //
-};
+use base::table::ObjTable;
 use iwarp::{
     cm::pair::Life,
     mem::access::Kind, //
@@ -26,6 +23,7 @@ use kernel::{
     str::CString,
     sync::Arc, //
 };
+use rdma::DeviceName;
 
 /// The files of one device. Dropping them waits for readers.
 pub(crate) struct Files {

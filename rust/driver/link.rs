@@ -7,22 +7,24 @@ use super::{
     IbDevice,
     Shared, //
 };
-use crate::kapi::{
-    net::{
+use base::{
+    addr::SockAddr,
+    netdev::{
         arphrd,
-        AddrEvent,
-        NetDev,
-        NetdevEvent,
-        NetdevEvents,
-        SockAddr, //
+        NetDev, //
     },
-    rdma::LinkOps,
     slot, //
 };
 use kernel::{
     prelude::*,
     str::CStr,
     sync::Arc, //
+};
+use rdma::LinkOps;
+use soft::netdev::notifier::{
+    AddrEvent,
+    NetdevEvent,
+    NetdevEvents, //
 };
 
 /// The link type `siw`.

@@ -14,13 +14,13 @@
 //!   the socket lock held; iw_cm does not hold it when it calls the driver.
 //! - The socket lock (`lock_sock`, or TCP's own around its callbacks) comes after [`Rank::Tenants`]
 //!   and before [`Rank::QpPair`].
-//! - The gate of a memory region (`kapi::rdma::InUse`) comes after the socket lock.
+//! - The gate of a memory region (`soft::mem::gate::InUse`) comes after the socket lock.
 //!   [`Rank::Windows`] is the only spinlock that may be held outside of it: the others are taken in
 //!   hard interrupts, and a gate may not be. Nothing is locked inside of it.
 //! - The gate of memory on demand comes after that of its region, and after the mutex of the memory
 //!   (`kapi_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
-//! - The mutex of the programs that have memory on demand (`kapi::rdma::Programs`) is a leaf. It is
-//!   taken in process context, when such memory is registered or given back.
+//! - The mutex of the programs that have memory on demand (`soft::mem::programs::Programs`) is a
+//!   leaf. It is taken in process context, when such memory is registered or given back.
 //!
 //! # What has no lock
 //!
@@ -184,7 +184,7 @@ macro_rules! ranked_mutex {
     (Rank::$rank:ident, $value:expr $(,)?) => {
         ::kernel::sync::Mutex::new(
             $value,
-            const { $crate::driver::locks::Rank::$rank.mutex_name() },
+            const { $crate::locks::Rank::$rank.mutex_name() },
             ::kernel::static_lock_class!(),
         )
     };
@@ -193,9 +193,9 @@ macro_rules! ranked_mutex {
 /// Initialises a `SpinLockIrq`: `ranked_spinlock!(Rank::Cq, value)`.
 macro_rules! ranked_spinlock {
     (Rank::$rank:ident, $value:expr $(,)?) => {
-        $crate::kapi::sync::SpinLockIrq::new(
+        ::base::sync::SpinLockIrq::new(
             $value,
-            const { $crate::driver::locks::Rank::$rank.name() },
+            const { $crate::locks::Rank::$rank.name() },
             ::kernel::static_lock_class!(),
         )
     };

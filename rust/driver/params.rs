@@ -4,17 +4,17 @@
 //! settings of the device.
 
 use super::DeviceRef;
-use crate::kapi::rdma::Setting;
 use iwarp::{
     mpa::Revision,
     qp::delivery::Rule, //
 };
 use kernel::prelude::*;
+use rdma::Setting;
 
 /// The settings of a device, or of the module for new devices. A connection keeps the settings that
 /// it began with.
 #[derive(Clone, Copy)]
-pub(crate) struct Params {
+pub struct Params {
     /// Ask for the MPA CRC (RFC 5044 4.4: the default MUST be to use it).
     pub(crate) crc: bool,
     /// MPA revision of the first request.
@@ -66,28 +66,29 @@ pub(crate) struct Control {
     pub(crate) delay: u32,
 }
 
-/// The values given at module load.
-pub(crate) struct Numbers {
-    pub(crate) crc: u32,
-    pub(crate) mpa_rev: u32,
-    pub(crate) peer_to_peer: u32,
-    pub(crate) large_fpdus: u32,
-    pub(crate) zcopy_min: u32,
-    pub(crate) eql: u32,
-    pub(crate) ack_completions: u32,
-    pub(crate) pairs: u32,
-    pub(crate) resume: u32,
-    pub(crate) reg_failure: u32,
-    pub(crate) ctrl_inline_pages: u32,
-    pub(crate) ctrl_delay_us: u32,
-    pub(crate) keepalive: u32,
-    pub(crate) dead_after: u32,
-    pub(crate) recv_wait_ms: u32,
+/// The values given at module load, under the names of the module's parameters.
+#[allow(missing_docs, reason = "described where they are declared")]
+pub struct Numbers {
+    pub crc: u32,
+    pub mpa_rev: u32,
+    pub peer_to_peer: u32,
+    pub large_fpdus: u32,
+    pub zcopy_min: u32,
+    pub eql: u32,
+    pub ack_completions: u32,
+    pub pairs: u32,
+    pub resume: u32,
+    pub reg_failure: u32,
+    pub ctrl_inline_pages: u32,
+    pub ctrl_delay_us: u32,
+    pub keepalive: u32,
+    pub dead_after: u32,
+    pub recv_wait_ms: u32,
 }
 
 impl Params {
     /// Checks the values given at module load.
-    pub(crate) fn new(given: &Numbers) -> Result<Self> {
+    pub fn new(given: &Numbers) -> Result<Self> {
         Ok(Self {
             crc: flag(given.crc)?,
             mpa_rev: revision(given.mpa_rev)?,

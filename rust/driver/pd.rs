@@ -11,14 +11,14 @@ use super::{
     tpt::window::Windows,
     Siw, //
 };
-use crate::kapi::rdma::{
-    pd,
-    Udata, //
-};
 use iwarp::mem::access::PdId;
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
+};
+use rdma::{
+    pd,
+    Udata, //
 };
 
 /// The driver's part of a protection domain.

@@ -17,19 +17,10 @@ use super::{
     Siw,
     SrqObj, //
 };
-use crate::{
-    kapi::{
-        errno,
-        rdma::{
-            srq,
-            Customer,
-            MmapEntry,
-            RecvWrs,
-            Udata, //
-        },
-        sync::SpinLockIrq, //
-    },
-    uapi::abi, //
+use crate::uapi::abi;
+use base::{
+    errno,
+    sync::SpinLockIrq, //
 };
 use iwarp::mem::access::PdId;
 use kernel::{
@@ -43,6 +34,13 @@ use kernel::{
         Instant,
         Monotonic, //
     }, //
+};
+use rdma::{
+    srq,
+    Customer,
+    MmapEntry,
+    RecvWrs,
+    Udata, //
 };
 
 struct Queue {
@@ -162,7 +160,7 @@ impl srq::Operations<Siw> for Srq {
         let mut result = Ok(());
         let mut posted = 0u32;
         let mut queue = srq.queue.lock();
-        while let Some(wr) = wrs.next() {
+        for wr in wrs {
             result = queue.ring.post(&wr, srq.max_sge);
             if result.is_err() {
                 break;

@@ -7,7 +7,7 @@
 //! (`drivers/infiniband/core/counters.c`) counts for that one instead, and the core adds it to the
 //! port's.
 
-use crate::kapi::sync::AccessOnce;
+use base::sync::AccessOnce;
 use kernel::{
     str::CStr,
     sync::atomic::{

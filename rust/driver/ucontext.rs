@@ -10,14 +10,12 @@ use super::{
     },
     Siw, //
 };
-use crate::{
-    kapi::rdma::{
-        ucontext,
-        Udata, //
-    },
-    uapi::abi, //
-};
+use crate::uapi::abi;
 use kernel::prelude::*;
+use rdma::{
+    ucontext,
+    Udata, //
+};
 
 /// The driver's part of a user context. The core keeps the list of mapped rings.
 pub(crate) struct Ucontext {

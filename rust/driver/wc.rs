@@ -2,16 +2,14 @@
 
 //! Completions, and their numbers for programs and for kernel consumers.
 
-use crate::{
-    kapi::rdma::{
-        self,
-        WcOpcode, //
-    },
-    uapi::abi, //
-};
+use crate::uapi::abi;
 use iwarp::{
     verdict::WcStatus,
     wire::rdmap::With, //
+};
+use rdma::{
+    self,
+    WcOpcode, //
 };
 
 /// The operation that a completion reports.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C that rust/kapi/net, rust/kapi/sync and the small modules beside them cannot
- * call by themselves: inline functions, macros, fields of bitfield-ridden types.
+ * C of networking, locks and tasks that Rust cannot call by itself: inline
+ * functions, macros, fields of bitfield-ridden types.
  * Part of rust/helpers.c.
  */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C that rust/kapi/rdma cannot call by itself: inline functions and macros. Part
- * of rust/helpers.c.
+ * C of the RDMA core and of memory that Rust cannot call by itself: inline
+ * functions and macros. Part of rust/helpers.c.
  */
 
 #include <linux/capability.h>
@@ -26,7 +26,7 @@
 #include <rdma/rdma_cm.h>
 #include <rdma/rdma_netlink.h>
 
-#define UVERBS_MODULE_NAME kapi
+#define UVERBS_MODULE_NAME rdma
 #include <rdma/uverbs_named_ioctl.h>
 
 #include "kapi_helpers_rdma.h"

@@ -4,24 +4,11 @@
 //!
 //! Registers a device, `rdma_null0`, that transfers nothing: programs can open it and make
 //! protection domains, and everything else fails with `EOPNOTSUPP`. It shows the least that a
-//! provider built on [`kapi`] has, and that `kapi` needs no more than that.
+//! provider built on [`rdma`] has, and that `rdma` needs no more than that.
 //!
 //! `make sample` builds it. Without a provider library, programs reach the device by the commands
 //! of `/dev/infiniband/uverbs*` only.
 
-use kapi::{
-    rdma::{
-        pd,
-        ucontext,
-        Device,
-        DeviceAttr,
-        DeviceConfig,
-        Driver,
-        DriverRegistration,
-        PortAttr,
-        Udata, //
-    }, //
-};
 use kernel::{
     prelude::*,
     sync::atomic::{
@@ -29,14 +16,17 @@ use kernel::{
         Relaxed, //
     }, //
 };
-
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the library has more than a null provider uses"
-)]
-#[path = "../kapi/mod.rs"]
-mod kapi;
+use rdma::{
+    pd,
+    ucontext,
+    Device,
+    DeviceAttr,
+    DeviceConfig,
+    Driver,
+    DriverRegistration,
+    PortAttr,
+    Udata, //
+};
 
 module! {
     type: Module,

@@ -2,13 +2,13 @@
 
 //! The active side: from `iw_connect` to CONNECT_REPLY.
 
+use super::super::{
+    qp::state::Phase,
+    stats::Counter,
+    DeviceRef,
+    Siw, //
+};
 use super::{
-    super::{
-        qp::state::Phase,
-        stats::Counter,
-        DeviceRef,
-        Siw, //
-    },
     depth,
     endpoint::{
         Endpoint,
@@ -21,18 +21,12 @@ use super::{
     up::find_qp,
     Step, //
 };
-use crate::kapi::{
-    errno,
-    net::{
+use base::{
+    addr::{
         Family,
-        SockAddr,
-        Socket, //
+        SockAddr, //
     },
-    rdma::iwcm::{
-        CmEvent,
-        CmId,
-        ConnParam, //
-    },
+    errno,
     sync::AccessOnce, //
 };
 use iwarp::{
@@ -51,6 +45,12 @@ use iwarp::{
     wire::terminate::TermCode, //
 };
 use kernel::prelude::*;
+use rdma::iwcm::{
+    CmEvent,
+    CmId,
+    ConnParam, //
+};
+use soft::tcp::Socket;
 
 /// `iw_connect`: starts a connection. Unless this fails, CONNECT_REPLY reports the outcome.
 pub(super) fn connect(dev: &DeviceRef, id: CmId<Siw>, param: &ConnParam<'_>) -> Result {

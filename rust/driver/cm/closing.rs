@@ -10,8 +10,8 @@
 //!
 //! Each step that the peer can delay is a state of the endpoint, with a deadline.
 
+use super::super::qp::end::terminate::Progress;
 use super::{
-    super::qp::end::terminate::Progress,
     endpoint::{
         Endpoint,
         Handshake,
@@ -21,13 +21,8 @@ use super::{
     Step,
     Teardown, //
 };
-use crate::{
-    driver::stats::Counter,
-    kapi::{
-        errno,
-        rdma::iwcm::CmEvent, //
-    }, //
-};
+use crate::stats::Counter;
+use base::errno;
 use iwarp::{
     cm::{
         self,
@@ -43,6 +38,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use rdma::iwcm::CmEvent;
 
 fn errno(cause: Cause<Error>) -> Error {
     match cause {

@@ -6,13 +6,13 @@
 //! `driver/locks.rs` lists the lock ranks. No lock is taken under `notes`. Socket callbacks take
 //! neither `inner` nor any other lock that sleeps.
 
+use super::super::{
+    stats::Counter,
+    DeviceRef,
+    QpRef,
+    Siw, //
+};
 use super::{
-    super::{
-        stats::Counter,
-        DeviceRef,
-        QpRef,
-        Siw, //
-    },
     hook::Hook,
     listener::Listener,
     pair::Pair,
@@ -23,14 +23,9 @@ use super::{
     },
     Host, //
 };
-use crate::kapi::{
+use base::{
     context,
     errno,
-    net::{
-        Socket,
-        TcpState, //
-    },
-    rdma::iwcm::CmId,
     sync::SpinLockIrq,
     wq, //
 };
@@ -79,6 +74,11 @@ use kernel::{
         Work,
         WorkItem, //
     }, //
+};
+use rdma::iwcm::CmId;
+use soft::tcp::{
+    Socket,
+    TcpState, //
 };
 
 /// State of the MPA handshake.

@@ -6,13 +6,6 @@ use super::endpoint::{
     Endpoint,
     Stage, //
 };
-use crate::kapi::net::{
-    RxSock,
-    SockView,
-    SocketEvents,
-    TcpState,
-    TxSock, //
-};
 use iwarp::cm::Cause;
 use kernel::{
     prelude::*,
@@ -24,6 +17,13 @@ use kernel::{
         },
         Arc, //
     }, //
+};
+use soft::tcp::{
+    RxSock,
+    SockView,
+    SocketEvents,
+    TcpState,
+    TxSock, //
 };
 
 /// A socket's hold on the endpoint. The callbacks need a counted reference to queue it.

@@ -2,12 +2,12 @@
 
 //! Listeners, and the admission of incoming connections.
 
+use super::super::{
+    stats::Counter,
+    DeviceRef,
+    Siw, //
+};
 use super::{
-    super::{
-        stats::Counter,
-        DeviceRef,
-        Siw, //
-    },
     endpoint::{
         Endpoint,
         Handshake,
@@ -15,20 +15,17 @@ use super::{
     },
     mpa_io, //
 };
-use crate::kapi::{
+use base::{
+    addr::{
+        Family,
+        SockAddr, //
+    },
     context,
     errno,
-    net::{
-        self,
-        Acceptor,
-        Family,
-        ListenOpts,
+    netdev::{
         NetNs,
-        SockAddr,
-        Socket,
         LOOPBACK_IFINDEX, //
     },
-    rdma::iwcm::CmId,
     wq, //
 };
 use iwarp::cm::{
@@ -62,6 +59,13 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use rdma::iwcm::CmId;
+use soft::tcp::{
+    self,
+    Acceptor,
+    ListenOpts,
+    Socket, //
+};
 
 /// The most connections of one listener without a complete request, in all and from one host. A
 /// peer that connects and sends nothing occupies an endpoint for [`Deadline::Request`]. A
@@ -90,7 +94,7 @@ pub(crate) struct Listener {
     /// It is for sessions, too, whose peers come from anywhere.
     public: Atomic<bool>,
     /// Set right after creation; the socket's callback needs the listener first.
-    sock: SetOnce<net::Listener>,
+    sock: SetOnce<tcp::Listener>,
     open: Atomic<bool>,
     #[pin]
     embryos: Mutex<Embryos>,
@@ -202,7 +206,7 @@ pub(super) fn listen_for_pairs(
 /// Accepts connections from `sock` while `open`, and has them admitted. An error means that memory
 /// is short, most likely: there may be more connections. May sleep.
 pub(super) fn accept_from(
-    sock: &net::Listener,
+    sock: &tcp::Listener,
     open: impl Fn() -> bool,
     admit: impl Fn(Socket) -> Result,
 ) -> Result {
@@ -256,7 +260,7 @@ impl Listener {
 
     fn listen(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
         let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
-        let sock = net::Listener::new(self.dev.shared.releases.clone(), ns, addr, opts, hook)?;
+        let sock = tcp::Listener::new(self.dev.shared.releases.clone(), ns, addr, opts, hook)?;
         self.sock.populate(sock);
         // Connections may have come in before `sock` was set.
         self.wake();

@@ -10,12 +10,12 @@
 //! The client's device is the first active one of the host, see [`socket`]. Its connection is an
 //! ordinary one over TCP from and to a loopback address.
 
+use super::super::{
+    DeviceRef,
+    Shared,
+    Siw, //
+};
 use super::{
-    super::{
-        DeviceRef,
-        Shared,
-        Siw, //
-    },
     listener::{
         accept_from,
         unmapped,
@@ -23,18 +23,13 @@ use super::{
     },
     new_socket, //
 };
-use crate::kapi::{
+use base::{
+    addr::SockAddr,
     errno,
-    net::{
-        self,
-        Acceptor,
-        ListenOpts,
+    netdev::{
         NetNs,
-        SockAddr,
-        Socket,
         LOOPBACK_IFINDEX, //
     },
-    rdma::iwcm::CmId,
     wq, //
 };
 use iwarp::cm::Deadline;
@@ -65,10 +60,17 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use rdma::iwcm::CmId;
+use soft::tcp::{
+    self,
+    Acceptor,
+    ListenOpts,
+    Socket, //
+};
 
 /// The servers of the host that listen at a loopback interface, by [`CmId::server`].
 ///
-/// [`CmId::server`]: crate::kapi::rdma::iwcm::CmId::server
+/// [`CmId::server`]: rdma::iwcm::CmId::server
 #[pin_data]
 pub(crate) struct Loopbacks {
     #[pin]
@@ -83,7 +85,7 @@ struct Loopback {
     #[pin]
     members: Mutex<KVec<Arc<Listener>>>,
     /// Set right after creation; the socket's callback needs `self` first.
-    sock: SetOnce<net::Listener>,
+    sock: SetOnce<tcp::Listener>,
     open: Atomic<bool>,
     /// Not a device, because the socket may outlive any of them.
     shared: Arc<Shared>,
@@ -189,7 +191,7 @@ impl Loopback {
         let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let net = self.shared.releases.clone();
         self.sock
-            .populate(net::Listener::new(net, ns, addr, opts, hook)?);
+            .populate(tcp::Listener::new(net, ns, addr, opts, hook)?);
         // Connections may have come in before `sock` was set.
         self.wake_in(0);
         Ok(())

@@ -40,21 +40,10 @@ use super::{
     QpRef,
     Siw, //
 };
-use crate::{
-    driver::QpObj,
-    kapi::{
-        errno,
-        net::{
-            Family,
-            Socket, //
-        },
-        rdma::iwcm::{
-            self,
-            CmId,
-            ConnParam, //
-        }, //
-    },
-    trace, //
+use crate::QpObj;
+use base::{
+    addr::Family,
+    errno, //
 };
 use kernel::{
     prelude::*,
@@ -73,6 +62,12 @@ use kernel::{
         Mutex, //
     }, //
 };
+use rdma::iwcm::{
+    self,
+    CmId,
+    ConnParam, //
+};
+use soft::tcp::Socket;
 
 pub(crate) use self::{
     endpoint::Endpoint,

@@ -2,17 +2,11 @@
 
 //! Moves the frames of the MPA handshake between a socket and the machines of `iwarp::mpa`.
 
-use super::{
-    super::Device,
-    MAX_DEPTH, //
-};
-use crate::kapi::{
+use super::super::Device;
+use super::MAX_DEPTH;
+use base::{
     crc32c::Crc32c,
-    errno,
-    net::{
-        LockedSock,
-        Socket, //
-    }, //
+    errno, //
 };
 use iwarp::{
     cm::Read,
@@ -42,6 +36,10 @@ use iwarp::{
     }, //
 };
 use kernel::prelude::*;
+use soft::tcp::{
+    LockedSock,
+    Socket, //
+};
 
 /// The configuration of a handshake on `dev` that asks for these read depths.
 pub(super) fn config(dev: &Device, ird: u16, ord: u16, rtr: RtrSet) -> Config {

@@ -2,12 +2,12 @@
 
 //! The passive side: from the MPA request to the answer of the consumer.
 
+use super::super::{
+    stats::Counter,
+    DeviceRef,
+    Siw, //
+};
 use super::{
-    super::{
-        stats::Counter,
-        DeviceRef,
-        Siw, //
-    },
     depth,
     endpoint::{
         Endpoint,
@@ -23,15 +23,7 @@ use super::{
     up::find_qp,
     Step, //
 };
-use crate::kapi::{
-    errno,
-    net::TcpState,
-    rdma::iwcm::{
-        CmEvent,
-        CmId,
-        ConnParam, //
-    }, //
-};
+use base::errno;
 use iwarp::{
     cm::{
         Action,
@@ -48,6 +40,12 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use rdma::iwcm::{
+    CmEvent,
+    CmId,
+    ConnParam, //
+};
+use soft::tcp::TcpState;
 
 /// The endpoint of a request, if its connection still exists.
 fn find(dev: &DeviceRef, number: usize) -> Result<Arc<Endpoint>> {

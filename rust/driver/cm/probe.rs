@@ -13,7 +13,7 @@ use super::{
     Endpoints,
     Host, //
 };
-use crate::kapi::{
+use base::{
     context,
     sync::AccessOnce, //
 };

@@ -2,17 +2,17 @@
 
 //! The stream: how a QP gets it, and how its end begins.
 
-use super::{
-    super::{
-        params::Silence,
-        qp::{
-            state::Phase,
-            stream::StreamParams, //
-        },
-        Device,
-        QpRef,
-        Siw, //
+use super::super::{
+    params::Silence,
+    qp::{
+        state::Phase,
+        stream::StreamParams, //
     },
+    Device,
+    QpRef,
+    Siw, //
+};
+use super::{
     endpoint::{
         Endpoint,
         Inner,
@@ -21,15 +21,9 @@ use super::{
     to_event,
     Step, //
 };
-use crate::kapi::{
+use base::{
     context,
     errno,
-    net::{
-        LockedSock,
-        Socket,
-        TcpState, //
-    },
-    rdma::iwcm::CmId,
     sync::AccessOnce, //
 };
 use iwarp::{
@@ -44,6 +38,12 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use rdma::iwcm::CmId;
+use soft::tcp::{
+    LockedSock,
+    Socket,
+    TcpState, //
 };
 
 /// Further probes of an idle peer follow each other in this part of the time before the first.

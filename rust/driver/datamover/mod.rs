@@ -11,21 +11,19 @@
 mod tenant;
 
 use crate::{
-    driver::{
-        qp::Qp,
-        QpObj,
-        QpRef, //
+    Qp,
+    QpObj,
+    QpRef, //
+};
+use base::{
+    context,
+    sync::{
+        AccessOnce,
+        SpinLockIrq, //
     },
-    kapi::{
-        context,
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        },
-        wq::{
-            Kind,
-            WorkQueue, //
-        }, //
+    wq::{
+        Kind,
+        WorkQueue, //
     }, //
 };
 use kernel::{

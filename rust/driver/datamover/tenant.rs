@@ -6,7 +6,7 @@
 //! one would get (`iwarp::qp::fairness`). So more QPs do not gain more bandwidth.
 
 use super::by_cpu;
-use crate::kapi::sync::AccessOnce;
+use base::sync::AccessOnce;
 use kernel::{
     prelude::*,
     sync::{

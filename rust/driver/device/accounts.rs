@@ -4,21 +4,16 @@
 //! them.
 
 use crate::{
-    driver::{
-        stats::{
-            Counter,
-            Stats,
-            Values,
-            NAMES, //
-        },
-        Device,
-        QpObj, //
+    stats::{
+        Counter,
+        Stats,
+        Values,
+        NAMES, //
     },
-    kapi::{
-        rdma::Traffic,
-        sync::AccessOnce, //
-    }, //
+    Device,
+    QpObj, //
 };
+use base::sync::AccessOnce;
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed,
@@ -27,6 +22,7 @@ use kernel::{
         Monotonic, //
     }, //
 };
+use rdma::Traffic;
 
 /// Milliseconds for which the sums of the traffic counters are shown again, as the core does for
 /// its own counters.

@@ -3,18 +3,16 @@
 //! The GIDs of a device's port, which follow the addresses of its network device.
 
 use crate::{
-    driver::{
-        limits,
-        Device,
-        IbDevice, //
-    },
-    kapi::rdma::PortEvent, //
+    limits,
+    Device,
+    IbDevice, //
 };
 use kernel::{
     prelude::*,
     sync::Arc,
     workqueue::WorkItem, //
 };
+use rdma::PortEvent;
 
 /// The GIDs of a device's port. Zeros: no GID.
 pub(super) type Gids = [[u8; 16]; limits::GIDS as usize];

@@ -22,7 +22,6 @@ use super::{
     },
     params,
     pd::Pd,
-    qp::Qp,
     srq::Srq,
     stats::{
         self,
@@ -37,39 +36,22 @@ use super::{
     DeviceRef,
     IbDevice,
     Params,
+    Qp,
     QpObj,
     Shared,
     Siw,
     VERSION, //
 };
-use crate::{
-    kapi::{
-        net::NetDev,
-        random,
-        rdma::{
-            eui48_to_guid,
-            num_possible_cpus,
-            odp,
-            port_active,
-            port_cap,
-            DeviceAttr,
-            DeviceConfig,
-            DeviceName,
-            Driver,
-            NodeType,
-            ObjTable,
-            PortAttr,
-            Protocol,
-            Setting,
-            Traffic, //
-        },
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        },
-        wq, //
+use crate::uapi::abi;
+use base::{
+    netdev::NetDev,
+    random,
+    sync::{
+        AccessOnce,
+        SpinLockIrq, //
     },
-    uapi::abi, //
+    table::ObjTable,
+    wq, //
 };
 use core::fmt::Write;
 use iwarp::cm::{
@@ -103,6 +85,22 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use rdma::{
+    eui48_to_guid,
+    num_possible_cpus,
+    port_active,
+    port_cap,
+    DeviceAttr,
+    DeviceConfig,
+    DeviceName,
+    Driver,
+    NodeType,
+    PortAttr,
+    Protocol,
+    Setting,
+    Traffic, //
+};
+use soft::mem::odp;
 
 /// "bmt", as in the C driver: user space identifies the device by it.
 const VENDOR_ID: u32 = 0x62_6d_74;

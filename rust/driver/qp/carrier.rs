@@ -7,16 +7,10 @@
 //! socket of the last carrier is frozen, so nothing comes in.
 
 use super::Qp;
-use crate::{
-    driver::QpObj,
-    kapi::{
-        errno,
-        net::{
-            LockedSock,
-            Socket, //
-        },
-        sync::AccessOnce, //
-    }, //
+use crate::QpObj;
+use base::{
+    errno,
+    sync::AccessOnce, //
 };
 use iwarp::{
     qp::owner::{
@@ -28,6 +22,10 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use soft::tcp::{
+    LockedSock,
+    Socket, //
 };
 
 impl Qp {

@@ -22,10 +22,8 @@ use super::{
     fifo::Ring,
     loans::ByRef, //
 };
-use crate::{
-    driver::wc::WcOp,
-    kapi::sync::SpinLockIrq, //
-};
+use crate::wc::WcOp;
+use base::sync::SpinLockIrq;
 use iwarp::{
     qp::{
         completions::{

@@ -17,20 +17,18 @@ use super::{
     Qp, //
 };
 use crate::{
-    driver::{
-        stats::Counter,
-        tpt::{
-            entry::Entry,
-            fast_reg::RegWr, //
-        },
-        QpObj,
-        QpRef, //
+    stats::Counter,
+    tpt::{
+        entry::Entry,
+        fast_reg::RegWr, //
     },
-    kapi::{
-        rdma::RcuArc,
-        sync::SpinLockIrq,
-        wq, //
-    }, //
+    QpObj,
+    QpRef, //
+};
+use base::{
+    sync::SpinLockIrq,
+    table::RcuArc,
+    wq, //
 };
 use iwarp::{
     error::{
@@ -124,7 +122,7 @@ struct Lane {
 
 /// The control pipeline of a queue pair.
 #[pin_data]
-pub(in crate::driver) struct Control {
+pub(crate) struct Control {
     #[pin]
     work: DelayedWork<Self>,
     #[pin]
@@ -165,7 +163,7 @@ impl Control {
     /// Whoever hands one over publishes it before what the peer can answer to, and before its own
     /// next message. Whoever sees that one is done sees what it did, and whether it stopped the SQ.
     #[inline]
-    pub(in crate::driver) fn busy(&self) -> u32 {
+    pub(crate) fn busy(&self) -> u32 {
         self.busy.load(Acquire)
     }
 

@@ -4,7 +4,7 @@
 //! at most IRD of them.
 
 use super::fifo::Ring;
-use crate::driver::tpt::{
+use crate::tpt::{
     mem_ref::MemRef,
     touch::Touch, //
 };

@@ -9,15 +9,13 @@
 
 use super::Qp;
 use crate::{
-    driver::{
-        QpObj,
-        QpRef, //
-    },
-    kapi::{
-        context,
-        sync::SpinLockIrq,
-        timer::OnTimer, //
-    }, //
+    QpObj,
+    QpRef, //
+};
+use base::{
+    context,
+    sync::SpinLockIrq,
+    timer::OnTimer, //
 };
 use iwarp::qp::intake::{
     self,
@@ -35,14 +33,14 @@ use kernel::{
 
 /// The wait of one message for a receive.
 #[derive(Clone, Copy)]
-pub(in crate::driver::qp) struct Wait {
-    pub(in crate::driver::qp) since: Instant<Monotonic>,
+pub(in crate::qp) struct Wait {
+    pub(in crate::qp) since: Instant<Monotonic>,
     limit: Msecs,
 }
 
 impl Wait {
     /// A wait of at most `limit` that begins now.
-    pub(in crate::driver::qp) fn begin(limit: Msecs) -> Self {
+    pub(in crate::qp) fn begin(limit: Msecs) -> Self {
         Self {
             since: Instant::now(),
             limit,
@@ -50,7 +48,7 @@ impl Wait {
     }
 
     /// True if the message may wait no longer.
-    pub(in crate::driver::qp) fn is_over(&self) -> bool {
+    pub(in crate::qp) fn is_over(&self) -> bool {
         self.waited() >= self.limit
     }
 
@@ -81,13 +79,13 @@ impl Watch {
 
 /// The queue pair that the timer serves.
 #[pin_data]
-pub(in crate::driver::qp) struct Late {
+pub(in crate::qp) struct Late {
     #[pin]
     watch: SpinLockIrq<Option<Watch>>,
 }
 
 impl Late {
-    pub(in crate::driver::qp) fn new() -> impl PinInit<Self> {
+    pub(in crate::qp) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             watch <- ranked_spinlock!(Rank::Late, None),
         })
@@ -117,7 +115,7 @@ impl Qp {
     /// Starts the timer for a message that is stalled; `looks`: a post does not wake the queue
     /// pair. The socket is locked.
     #[cold]
-    pub(in crate::driver::qp) fn await_recv(self: &QpObj, wait: Wait, looks: bool) {
+    pub(in crate::qp) fn await_recv(self: &QpObj, wait: Wait, looks: bool) {
         let qp = QpRef::from(self);
         let mut watch = self.stream.late.target().watch.lock();
         let new = Watch { qp, wait, looks };
@@ -144,7 +142,7 @@ impl Qp {
     }
 
     /// Forgets the stall of a queue pair that has ended: nobody receives for it.
-    pub(in crate::driver::qp) fn forget_late(self: &QpObj) {
+    pub(in crate::qp) fn forget_late(self: &QpObj) {
         self.rq.strike(self);
         let old = self.stream.late.target().watch.lock().take();
         drop(old);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The memory of messages that are sent by reference: its loan, which ends with the mark
-//! (`kapi::net::Mark`), and its recall.
+//! (`soft::tcp::Mark`), and its recall.
 
 use super::{
     end::Cause,
@@ -11,20 +11,13 @@ use super::{
     Qp, //
 };
 use crate::{
-    driver::{
-        cm::Teardown,
-        tpt::lent::Lent,
-        QpObj, //
-    },
-    kapi::{
-        errno,
-        net::{
-            Mark,
-            Marker,
-            OnRelease, //
-        },
-        sync::SpinLockIrq, //
-    }, //
+    cm::Teardown,
+    tpt::lent::Lent,
+    QpObj, //
+};
+use base::{
+    errno,
+    sync::SpinLockIrq, //
 };
 use core::ptr;
 use kernel::{
@@ -40,6 +33,11 @@ use kernel::{
         },
         Arc, //
     }, //
+};
+use soft::tcp::{
+    Mark,
+    Marker,
+    OnRelease, //
 };
 
 /// The memory that is lent to one message.
@@ -179,7 +177,7 @@ impl Qp {
 
     /// Begins the end of the program, which is exiting, if a message still refers to the memory and
     /// that has not begun. Process context.
-    pub(in crate::driver) fn end_borrower(self: &QpObj, lent: &Lent) {
+    pub(crate) fn end_borrower(self: &QpObj, lent: &Lent) {
         if self.phase() < Phase::Terminating && self.borrows(lent) {
             self.end_program();
         }
@@ -187,7 +185,7 @@ impl Qp {
 
     /// Resets the connection if a message of it still refers to the memory: TCP sends nothing of it
     /// any more after the return. Sleeps, but not for the network.
-    pub(in crate::driver) fn call_in(self: &QpObj, lent: &Lent) {
+    pub(crate) fn call_in(self: &QpObj, lent: &Lent) {
         if !self.borrows(lent) {
             return;
         }

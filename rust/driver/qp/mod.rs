@@ -34,12 +34,8 @@ use super::{
     DeviceRef,
     QpObj, //
 };
-use crate::kapi::{
+use base::{
     process::Process,
-    rdma::{
-        qp,
-        ObjId, //
-    },
     sync::{
         AccessOnce,
         SpinLockIrq, //
@@ -61,6 +57,10 @@ use kernel::{
         Arc,
         Mutex, //
     }, //
+};
+use rdma::{
+    qp,
+    ObjId, //
 };
 use rq::Rq;
 use sq::Sq;

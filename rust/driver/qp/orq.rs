@@ -8,7 +8,7 @@
 //! matters.
 
 use super::fifo::Ring;
-use crate::driver::tpt::mem_ref::MemRef;
+use crate::tpt::mem_ref::MemRef;
 use iwarp::{
     mem::stag::Stag,
     qp::credits::{

@@ -8,17 +8,12 @@
 //! other users. A queue pair that ends waits for none of it.
 
 use crate::{
-    driver::{
-        stats::Counter,
-        tpt::mem_ref::Missing,
-        QpObj,
-        QpRef, //
-    },
-    kapi::{
-        rdma::OdpUmem,
-        sync::SpinLockIrq, //
-    }, //
+    stats::Counter,
+    tpt::mem_ref::Missing,
+    QpObj,
+    QpRef, //
 };
+use base::sync::SpinLockIrq;
 use iwarp::{
     error::AccessError,
     qp::faults::{
@@ -37,11 +32,12 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use soft::mem::odp::OdpUmem;
 
 /// The work item of one direction. It is in one queue at a time, and brings only the pages of that
 /// program: so what it waits for in a queue keeps the program there.
 #[pin_data]
-pub(in crate::driver::qp) struct Pager {
+pub(in crate::qp) struct Pager {
     #[pin]
     work: Work<Self>,
     #[pin]
@@ -62,7 +58,7 @@ impl_has_work! {
 }
 
 impl Pager {
-    pub(in crate::driver::qp) fn new() -> Result<Arc<Self>> {
+    pub(in crate::qp) fn new() -> Result<Arc<Self>> {
         let state = State {
             faults: Faults::new(),
             qp: None,
@@ -77,9 +73,10 @@ impl Pager {
         )
     }
 
-    /// Has `missing` brought for an access of `qp`, which goes on by [`Qp::unstall`]. An error
-    /// if that was tried for the same access, and failed. Any context except hard interrupts.
-    pub(in crate::driver::qp) fn ask(
+    /// Has `missing` brought for an access of `qp`, which goes on by
+    /// [`unstall`](crate::Qp::unstall). An error if that was tried for the same access, and failed.
+    /// Any context except hard interrupts.
+    pub(in crate::qp) fn ask(
         self: &Arc<Self>,
         qp: &QpObj,
         missing: Missing,
@@ -113,7 +110,7 @@ impl Pager {
     /// The access for which `ask` was called last has gone through. Any context except hard
     /// interrupts.
     #[cold]
-    pub(in crate::driver::qp) fn passed(&self) {
+    pub(in crate::qp) fn passed(&self) {
         let failed = self.state.lock().faults.passed();
         drop(failed);
     }
@@ -127,7 +124,7 @@ impl Pager {
     }
 
     /// Forgets the queue pair, which ends, and what it waits for. Nobody asks any more.
-    pub(in crate::driver::qp) fn forget(&self) {
+    pub(in crate::qp) fn forget(&self) {
         let mut state = self.state.lock();
         let left = (state.faults.clear(), state.qp.take());
         drop(state);

@@ -2,12 +2,10 @@
 
 //! The release of memory that was sent by reference, for which send completions wait.
 
-use crate::{
-    driver::QpRef,
-    kapi::sync::{
-        AccessOnce,
-        SpinLockIrq, //
-    }, //
+use crate::QpRef;
+use base::sync::{
+    AccessOnce,
+    SpinLockIrq, //
 };
 use kernel::{
     prelude::*,

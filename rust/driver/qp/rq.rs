@@ -3,29 +3,17 @@
 //! Receive queues: a queue pair's own or a shared one, behind one interface.
 
 use crate::{
-    driver::{
-        queue::{
-            Queue,
-            Slots, //
-        },
-        QpObj,
-        Siw,
-        SrqObj,
-        SrqRef, //
+    queue::{
+        Queue,
+        Slots, //
     },
-    kapi::{
-        rdma::{
-            self,
-            Customer,
-            MmapEntry,
-            RingMem,
-            Sge,
-            UserRing, //
-        },
-        sync::SpinLockIrq, //
-    },
-    uapi::abi, //
+    uapi::abi,
+    QpObj,
+    Siw,
+    SrqObj,
+    SrqRef, //
 };
+use base::sync::SpinLockIrq;
 use iwarp::mem::access::PdId;
 use kernel::{
     prelude::*,
@@ -34,6 +22,14 @@ use kernel::{
         Monotonic, //
     }, //
 };
+use rdma::{
+    self,
+    Customer,
+    MmapEntry,
+    RingMem,
+    Sge, //
+};
+use soft::mem::ring::UserRing;
 
 /// Bytes that the first `num` elements of a list span. `None` if the list has fewer, or if a
 /// message cannot be as long (RFC 5041 5.2).

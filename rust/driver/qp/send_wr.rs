@@ -4,18 +4,10 @@
 
 use super::rq::listed;
 use crate::{
-    driver::{
-        tpt::fast_reg::RegWr,
-        wc::WcOp,
-        Siw, //
-    },
-    kapi::rdma::{
-        self,
-        mr::access,
-        send_flags,
-        Sge, //
-    },
-    uapi::abi, //
+    tpt::fast_reg::RegWr,
+    uapi::abi,
+    wc::WcOp,
+    Siw, //
 };
 use iwarp::{
     mem::{
@@ -31,6 +23,12 @@ use iwarp::{
     wire::rdmap::Immediate, //
 };
 use kernel::prelude::*;
+use rdma::{
+    self,
+    mr::access,
+    send_flags,
+    Sge, //
+};
 
 /// The operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,32 +11,28 @@ use super::send_wr::{
     SendWr, //
 };
 use crate::{
-    driver::{
-        queue::{
-            Queue,
-            Slots, //
-        },
-        Siw, //
+    queue::{
+        Queue,
+        Slots, //
     },
-    kapi::{
-        rdma::{
-            self,
-            Customer,
-            MmapEntry,
-            RingMem,
-            UserRing, //
-        },
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        }, //
-    },
-    uapi::abi, //
+    uapi::abi,
+    Siw, //
+};
+use base::sync::{
+    AccessOnce,
+    SpinLockIrq, //
 };
 use kernel::{
     prelude::*,
     sync::atomic::Atomic, //
 };
+use rdma::{
+    self,
+    Customer,
+    MmapEntry,
+    RingMem, //
+};
+use soft::mem::ring::UserRing;
 
 /// The position of the next element in a program's ring, for the context that takes elements: the
 /// owner of the token, or the flush after it.

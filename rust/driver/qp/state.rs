@@ -3,12 +3,10 @@
 //! The states of a queue pair: the verbs' state machine, and the phase that posters look at.
 
 use super::Qp;
-use crate::{
-    driver::QpObj,
-    kapi::sync::{
-        smp_mb,
-        AccessOnce, //
-    }, //
+use crate::QpObj;
+use base::sync::{
+    smp_mb,
+    AccessOnce, //
 };
 use iwarp::qp::{
     fsm::{

@@ -29,21 +29,18 @@ use super::{
     Qp, //
 };
 use crate::{
-    driver::{
-        cm::Endpoint,
-        datamover::Mover,
-        QpObj, //
+    cm::Endpoint,
+    datamover::Mover,
+    QpObj, //
+};
+use base::{
+    context,
+    sync::{
+        AccessOnce,
+        Slot,
+        SpinLockIrq, //
     },
-    kapi::{
-        context,
-        net::LockedSock,
-        sync::{
-            AccessOnce,
-            Slot,
-            SpinLockIrq, //
-        },
-        timer::Timer, //
-    }, //
+    timer::Timer, //
 };
 use iwarp::{
     mpa::{
@@ -83,6 +80,7 @@ use kernel::{
         Completion, //
     }, //
 };
+use soft::tcp::LockedSock;
 
 /// The outcome of the handshake.
 pub(crate) struct StreamParams {
@@ -153,7 +151,7 @@ pub(crate) struct Stream {
     pub(super) tx_pager: Arc<Pager>,
     pub(super) rx_pager: Arc<Pager>,
     /// The control pipeline.
-    pub(in crate::driver) control: Arc<Control>,
+    pub(crate) control: Arc<Control>,
     /// Work items of the datamover and of the reaper.
     pub(crate) mover: Arc<Mover>,
     pub(super) reaper: Arc<Reaper>,

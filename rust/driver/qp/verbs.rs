@@ -11,34 +11,24 @@ use super::{
     Qp, //
 };
 use crate::{
-    driver::{
-        cm::Teardown,
-        datamover::Mover,
-        limits::{
-            self,
-            Count, //
-        },
-        stats::Stats,
-        CqRef,
-        QpObj,
-        QpRef,
-        Siw, //
+    cm::Teardown,
+    datamover::Mover,
+    limits::{
+        self,
+        Count, //
     },
-    kapi::{
-        context,
-        errno,
-        process::Process,
-        rdma::{
-            mr::access,
-            qp,
-            Details,
-            RecvWrs,
-            SendWrs,
-            Udata, //
-        },
-        sync::AccessOnce, //
-    },
-    uapi::abi, //
+    stats::Stats,
+    uapi::abi,
+    CqRef,
+    QpObj,
+    QpRef,
+    Siw, //
+};
+use base::{
+    context,
+    errno,
+    process::Process,
+    sync::AccessOnce, //
 };
 use iwarp::{
     qp::fsm::{
@@ -59,6 +49,14 @@ use kernel::{
         Completion, //
     },
     task::Kuid, //
+};
+use rdma::{
+    mr::access,
+    qp,
+    Details,
+    RecvWrs,
+    SendWrs,
+    Udata, //
 };
 
 #[vtable]
@@ -206,7 +204,7 @@ impl qp::Operations<Siw> for Qp {
         }
         let mut result = Ok(());
         let mut posted = false;
-        while let Some(wr) = wrs.next() {
+        for wr in wrs {
             result = qp.sq.post(&wr);
             if result.is_err() {
                 break;
@@ -222,7 +220,7 @@ impl qp::Operations<Siw> for Qp {
 
     fn post_recv(qp: &QpObj, wrs: &mut RecvWrs<'_>) -> Result {
         let mut result = Ok(());
-        while let Some(wr) = wrs.next() {
+        for wr in wrs {
             result = qp.rq.post(&wr);
             if result.is_err() {
                 break;
@@ -431,7 +429,7 @@ impl Qp {
 
     /// Begins the teardown of all queue pairs of the program that has exited. The core destroys
     /// them one by one, and each may take a second; so all take it together. Process context.
-    pub(in crate::driver) fn end_program(self: &QpObj) {
+    pub(crate) fn end_program(self: &QpObj) {
         if self.context.is_none() {
             return;
         }

@@ -11,17 +11,12 @@ use super::{
         Place, //
     }, //
 };
-use crate::kapi::{
-    rdma::{
-        Backing,
-        InUse,
-        RcuArc,
-        Translation, //
-    },
+use base::{
     sync::{
         AccessOnce,
         SpinLockIrq, //
-    }, //
+    },
+    table::RcuArc, //
 };
 use iwarp::{
     error::AccessError,
@@ -52,6 +47,11 @@ use kernel::{
         Arc,
         Completion, //
     }, //
+};
+use soft::mem::{
+    att::Translation,
+    backing::Backing,
+    gate::InUse, //
 };
 
 /// The part of an entry that changes.
@@ -164,7 +164,7 @@ impl Entry {
         kind: Kind,
         open: bool,
         state: State,
-        shadow: Option<crate::kapi::rdma::PageList>,
+        shadow: Option<soft::mem::page_list::PageList>,
     ) -> Result<RcuArc<Self>> {
         RcuArc::pin_init(try_pin_init!(Self {
             kind,

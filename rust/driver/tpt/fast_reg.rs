@@ -11,18 +11,10 @@ use super::{
     entry::Entry,
     region, //
 };
-use crate::{
-    driver::Siw,
-    kapi::{
-        rdma::{
-            self,
-            Backing,
-            PageList,
-            RcuArc,
-            SgList, //
-        },
-        sync::SpinLockIrq, //
-    }, //
+use crate::Siw;
+use base::{
+    sync::SpinLockIrq,
+    table::RcuArc, //
 };
 use iwarp::{
     error::AccessError,
@@ -39,6 +31,14 @@ use iwarp::{
 use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
+};
+use rdma::{
+    self,
+    SgList, //
+};
+use soft::mem::{
+    backing::Backing,
+    page_list::PageList, //
 };
 
 /// The page list between `map_mr_sg` and REG_MR.

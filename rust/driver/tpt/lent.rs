@@ -9,10 +9,8 @@
 //! What can be invalidated without a wait, a window or a one-touch region, is not lent.
 
 use super::entry::Entry;
-use crate::{
-    driver::Device,
-    kapi::context, //
-};
+use crate::Device;
+use base::context;
 use iwarp::mem::access::PdId;
 use kernel::{
     alloc::flags::GFP_KERNEL_ACCOUNT,

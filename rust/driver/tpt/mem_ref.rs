@@ -10,17 +10,9 @@ use super::{
     lent::Lent,
     touch::Touch, //
 };
-use crate::kapi::{
+use base::{
     crc32c::Crc32c,
-    net::{
-        Skb,
-        TxBuf, //
-    },
-    rdma::{
-        Backing,
-        OdpUmem,
-        RcuArc, //
-    }, //
+    table::RcuArc, //
 };
 use iwarp::{
     error::AccessError,
@@ -32,6 +24,16 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use soft::{
+    mem::{
+        backing::Backing,
+        odp::OdpUmem, //
+    },
+    tcp::{
+        Skb,
+        TxBuf, //
+    }, //
 };
 
 /// A cache of the entry used last, to avoid lookups in the table.

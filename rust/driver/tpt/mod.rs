@@ -18,11 +18,9 @@ use super::{
     limits::Counted,
     Shared, //
 };
-use crate::kapi::rdma::{
-    Backing,
+use base::table::{
     RcuArc,
-    RcuTable,
-    Translation, //
+    RcuTable, //
 };
 use entry::Entry;
 use fast_reg::RegWr;
@@ -46,6 +44,10 @@ use kernel::{
 use mem_ref::{
     LastEntry,
     MemRef, //
+};
+use soft::mem::{
+    att::Translation,
+    backing::Backing, //
 };
 use touch::Touch;
 

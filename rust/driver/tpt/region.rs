@@ -12,32 +12,17 @@ use super::{
     Slot, //
 };
 use crate::{
-    driver::{
-        limits::{
-            self,
-            Count, //
-        },
-        stats::Counter,
-        Siw, //
+    limits::{
+        self,
+        Count, //
     },
-    kapi::{
-        errno,
-        rdma::{
-            self,
-            mr::{
-                self,
-                access as flags, //
-            },
-            Backing,
-            DmaGrant,
-            OdpUmem,
-            PageList,
-            RcuArc,
-            Udata,
-            Umem, //
-        }, //
-    },
-    uapi::abi, //
+    stats::Counter,
+    uapi::abi,
+    Siw, //
+};
+use base::{
+    errno,
+    table::RcuArc, //
 };
 use iwarp::{
     error::AccessError,
@@ -59,6 +44,21 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
+};
+use rdma::{
+    self,
+    mr::{
+        self,
+        access as flags, //
+    },
+    DmaGrant,
+    Udata, //
+};
+use soft::mem::{
+    backing::Backing,
+    odp::OdpUmem,
+    page_list::PageList,
+    umem::Umem, //
 };
 
 /// The rights for which the memory must be writable.

@@ -6,7 +6,7 @@
 //! Accesses by work requests of the owner do not count.
 
 use super::entry::Entry;
-use crate::kapi::rdma::RcuArc;
+use base::table::RcuArc;
 
 /// The message that a one-touch entry has admitted.
 ///

@@ -14,29 +14,21 @@ use super::{
     Tpt, //
 };
 use crate::{
-    driver::{
-        limits::{
-            self,
-            Count, //
-        },
-        qp::Qp,
-        QpObj,
-        Siw, //
+    limits::{
+        self,
+        Count, //
     },
-    kapi::{
-        context::cond_resched,
-        rdma::{
-            self,
-            mw,
-            Backing,
-            RcuArc,
-            Udata, //
-        },
-        sync::{
-            AccessOnce,
-            SpinLockIrq, //
-        }, //
-    }, //
+    Qp,
+    QpObj,
+    Siw, //
+};
+use base::{
+    context::cond_resched,
+    sync::{
+        AccessOnce,
+        SpinLockIrq, //
+    },
+    table::RcuArc, //
 };
 use iwarp::{
     error::AccessError,
@@ -61,6 +53,12 @@ use kernel::{
     },
     sync::atomic::Relaxed, //
 };
+use rdma::{
+    self,
+    mw,
+    Udata, //
+};
+use soft::mem::backing::Backing;
 
 /// The driver's part of a memory window.
 pub(crate) struct Mw(Slot);

@@ -3,7 +3,7 @@
 //! Address translation against something slow and plain.
 
 mod common;
-#[path = "../../kapi/rdma/page_layout.rs"]
+#[path = "../../soft/mem/page_layout.rs"]
 mod page_layout;
 
 use common::Rng;

@@ -9,7 +9,7 @@ use common::{
     send, //
 };
 
-#[path = "../../kapi/crc32c/table.rs"]
+#[path = "../../base/crc32c/table.rs"]
 mod crc32c_table;
 
 use iwarp::{

@@ -2,24 +2,23 @@
 
 //! One attempt to connect to the peer.
 
-use super::{
-    super::{
-        super::Device,
-        endpoint::{
-            Endpoint,
-            Handshake,
-            Inner, //
-        },
-        mpa_io,
-        new_socket,
-        Teardown, //
+use super::super::super::Device;
+use super::super::{
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner, //
     },
+    mpa_io,
+    new_socket,
+    Teardown, //
+};
+use super::{
     doors::ATTEMPTS,
     Pair, //
 };
-use crate::kapi::{
+use base::{
     errno,
-    net::Socket,
     random, //
 };
 use iwarp::{
@@ -40,6 +39,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use soft::tcp::Socket;
 
 /// Revision 2 whatever the parameter says: either end may speak first, and read depths are
 /// negotiated. The other end is this driver, too.

@@ -3,19 +3,17 @@
 //! The ports of pairs: the listeners of the accepting ends, and the source ports of the connecting
 //! ends.
 
-use super::super::{
-    super::DeviceRef,
-    listener::{
-        self,
-        Listener,
-        Waiting,
-        FIRST_FREE_PORT, //
-    }, //
+use super::super::super::DeviceRef;
+use super::super::listener::{
+    self,
+    Listener,
+    Waiting,
+    FIRST_FREE_PORT, //
 };
 use super::PORT;
-use crate::kapi::{
+use base::{
+    addr::SockAddr,
     errno,
-    net::SockAddr,
     sync::AccessOnce, //
 };
 use core::ops::Range;

@@ -2,28 +2,27 @@
 
 //! How a connection meets the QP that waits for it.
 
-use super::{
-    super::{
-        super::{
-            qp::state::Phase,
-            stats::Counter,
-            QpRef, //
-        },
-        endpoint::{
-            Endpoint,
-            Handshake,
-            Inner, //
-        },
-        mpa_io, //
+use super::super::super::{
+    qp::state::Phase,
+    stats::Counter,
+    QpRef, //
+};
+use super::super::{
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner, //
     },
+    mpa_io, //
+};
+use super::{
     left,
     Pair,
     SUSPICION_MS, //
 };
-use crate::kapi::{
+use base::{
     context,
-    errno,
-    net::LockedSock, //
+    errno, //
 };
 use iwarp::{
     cm::{
@@ -44,6 +43,7 @@ use kernel::{
     sync::Arc,
     time::msecs_to_jiffies, //
 };
+use soft::tcp::LockedSock;
 
 impl Endpoint {
     /// Gives the stream to the QP that waits for it with `pair`.

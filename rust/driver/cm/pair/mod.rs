@@ -23,25 +23,22 @@ mod join;
 
 use self::doors::Door;
 use super::{
-    super::{
-        qp::{
-            state::Phase,
-            Qp, //
-        },
-        stats::Counter,
-        DeviceRef,
-        QpObj,
-        QpRef, //
-    },
     Endpoint,
     Teardown,
     MAX_DEPTH, //
 };
-use crate::kapi::{
+use crate::{
+    qp::state::Phase,
+    stats::Counter,
+    DeviceRef,
+    Qp,
+    QpObj,
+    QpRef, //
+};
+use base::{
+    addr::SockAddr,
     context,
     errno,
-    net::SockAddr,
-    rdma::qp,
     sync::{
         AccessOnce,
         SpinLockIrq, //
@@ -70,6 +67,7 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use rdma::qp;
 
 pub(crate) use self::doors::Doors;
 pub(super) use self::doors::Lease;

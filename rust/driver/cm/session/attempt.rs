@@ -2,21 +2,15 @@
 
 //! The initiator's attempts to resume a session on another TCP connection.
 
-use super::{
-    super::{
-        endpoint::Endpoint,
-        hook::Hook,
-        mpa_io,
-        new_socket,
-        pair::PORT, //
-    },
-    Resumption, //
+use super::super::{
+    endpoint::Endpoint,
+    hook::Hook,
+    mpa_io,
+    new_socket,
+    pair::PORT, //
 };
-use crate::kapi::net::{
-    SockAddr,
-    Socket,
-    TcpState, //
-};
+use super::Resumption;
+use base::addr::SockAddr;
 use iwarp::{
     cm::Read,
     mpa::{
@@ -35,6 +29,10 @@ use iwarp::{
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use soft::tcp::{
+    Socket,
+    TcpState, //
 };
 
 /// One attempt.

@@ -13,7 +13,7 @@
 //! leaves its socket in the [`Inbox`] of the connection. So no endpoint is locked with another one.
 //!
 //! The socket of a carrier that is given up is frozen. From then on it is only memory: what the
-//! peer has not acknowledged, to be sent again (`kapi::net::Replay`). Sockets of attempts that are
+//! peer has not acknowledged, to be sent again (`soft::tcp::Replay`). Sockets of attempts that are
 //! given up are frozen, too, and kept until the session has a carrier: an RST of one could reach a
 //! peer that has taken it as its carrier.
 
@@ -26,12 +26,12 @@ use self::{
     request::Arrival,
     watch::Watch, //
 };
+use super::super::{
+    qp::end::Cause,
+    stats::Counter,
+    DeviceRef, //
+};
 use super::{
-    super::{
-        qp::end::Cause,
-        stats::Counter,
-        DeviceRef, //
-    },
     endpoint::{
         Endpoint,
         Handshake,
@@ -41,13 +41,6 @@ use super::{
     mpa_io,
     pair::Lease,
     Place, //
-};
-use crate::kapi::{
-    net::{
-        Frozen,
-        Socket, //
-    },
-    rdma::qp::Event as QpEvent, //
 };
 use iwarp::{
     cm::State,
@@ -77,6 +70,11 @@ use kernel::{
         Instant,
         Monotonic, //
     }, //
+};
+use rdma::qp::Event as QpEvent;
+use soft::tcp::{
+    Frozen,
+    Socket, //
 };
 
 pub(super) use self::request::Inbox;

@@ -2,24 +2,19 @@
 
 //! The responder's part: a new TCP connection asks for a session.
 
-use super::{
-    super::{
-        super::stats::Counter,
-        endpoint::{
-            Endpoint,
-            Handshake,
-            Inner, //
-        },
-        listener::unmapped,
-        mpa_io, //
+use super::super::super::stats::Counter;
+use super::super::{
+    endpoint::{
+        Endpoint,
+        Handshake,
+        Inner, //
     },
-    Resumption, //
+    listener::unmapped,
+    mpa_io, //
 };
-use crate::kapi::{
-    net::{
-        SockAddr,
-        Socket, //
-    },
+use super::Resumption;
+use base::{
+    addr::SockAddr,
     random, //
 };
 use iwarp::{
@@ -50,6 +45,7 @@ use kernel::{
         Mutex, //
     }, //
 };
+use soft::tcp::Socket;
 
 /// The connections that can be resumed by their peers, by the numbers of their sessions.
 #[pin_data]

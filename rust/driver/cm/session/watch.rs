@@ -2,8 +2,8 @@
 
 //! Watches the path of a carrier.
 
-use crate::kapi::net::Socket;
 use iwarp::session::Path;
+use soft::tcp::Socket;
 
 /// Time between two looks, in milliseconds.
 pub(super) const PERIOD_MS: u64 = 250;

@@ -4,7 +4,7 @@
 
 /// What is read of the FIFO without its lock, in one word.
 #[derive(Clone, Copy)]
-pub(in crate::driver::qp) struct Glance(pub(super) u64);
+pub(in crate::qp) struct Glance(pub(super) u64);
 
 impl Glance {
     /// The FIFO is empty, all completions are posted, and none failed.
@@ -22,12 +22,12 @@ impl Glance {
 
     /// Whether all work requests have completed with success. Only
     /// [`push`](super::SendCompletions::push) ends that.
-    pub(in crate::driver::qp) fn is_quiet(self) -> bool {
+    pub(in crate::qp) fn is_quiet(self) -> bool {
         self.0 & Self::QUIET != 0
     }
 
     /// Whether work requests are flushed instead of executed.
-    pub(in crate::driver::qp) fn is_drained(self) -> bool {
+    pub(in crate::qp) fn is_drained(self) -> bool {
         self.0 & Self::DRAINED != 0
     }
 

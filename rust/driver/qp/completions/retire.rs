@@ -9,20 +9,12 @@ use super::{
     Wr, //
 };
 use crate::{
-    driver::{
-        qp::Qp,
-        stats::Counter,
-        wc::Completion,
-        QpObj, //
-    },
-    kapi::{
-        context,
-        net::{
-            SendSeq,
-            SockView, //
-        }, //
-    }, //
+    qp::Qp,
+    stats::Counter,
+    wc::Completion,
+    QpObj, //
 };
+use base::context;
 use iwarp::{
     qp::{
         completions::Fifo,
@@ -33,6 +25,10 @@ use iwarp::{
     wire::rdmap::With, //
 };
 use kernel::sync::aref::ARef;
+use soft::tcp::{
+    SendSeq,
+    SockView, //
+};
 
 /// Work requests that complete in one go, before a datamover continues: a burst of the shortest
 /// messages.
@@ -46,7 +42,7 @@ const SHORT_TURN: u32 = 512;
 impl Qp {
     /// Posts the completions that are due. If these are many a datamover posts the rest. Any
     /// context; no lock from `Rank::QpPair` on may be held.
-    pub(in crate::driver::qp) fn retire(self: &QpObj) {
+    pub(in crate::qp) fn retire(self: &QpObj) {
         self.retire_after(|_| {});
     }
 
@@ -74,13 +70,13 @@ impl Qp {
 
     /// The same as [`Self::retire`], when TCP has accepted all up to stream position `upto`, and no
     /// more.
-    pub(in crate::driver::qp) fn retire_upto(self: &QpObj, upto: u64, sk: &SockView) {
+    pub(in crate::qp) fn retire_upto(self: &QpObj, upto: u64, sk: &SockView) {
         let next = sk.sent().next;
         self.retire_after(|fifo| fifo.handed(upto, next));
     }
 
     /// The same as [`Self::retire`], with what TCP has `sent`.
-    pub(in crate::driver::qp) fn retire_acked(self: &QpObj, SendSeq { una, next }: SendSeq) {
+    pub(in crate::qp) fn retire_acked(self: &QpObj, SendSeq { una, next }: SendSeq) {
         // The owner of the token may have left because the FIFO was full.
         if self.retire_after(|fifo| fifo.sent(Sent { una, next })) {
             self.wake_mover(Wake::Unblock);
@@ -89,7 +85,7 @@ impl Qp {
 
     /// The same as [`Self::retire`], in a datamover: after a release of memory, or a call that left
     /// completions to it.
-    pub(in crate::driver::qp) fn retire_on(self: &QpObj) {
+    pub(in crate::qp) fn retire_on(self: &QpObj) {
         if !self.stream.completions.is_empty() && self.retire_after(|_| {}) {
             self.wake_mover(Wake::Unblock);
         }
@@ -97,7 +93,7 @@ impl Qp {
 
     /// Posts what the peer has acknowledged, if anything waits for that, and asks TCP to announce
     /// the next ACK.
-    pub(in crate::driver::qp) fn await_acks(self: &QpObj, sk: &SockView) {
+    pub(in crate::qp) fn await_acks(self: &QpObj, sk: &SockView) {
         if self.stream.completions.awaits_ack() {
             sk.set_nospace();
             self.retire_acked(sk.sent());
@@ -106,7 +102,7 @@ impl Qp {
 
     /// Fails all that is left in the FIFO, in order, and waits until it is posted. The stream must
     /// have been stopped; `sent` says how far it came. Sleeps.
-    pub(in crate::driver::qp) fn retire_all(self: &QpObj, sent: Option<SendSeq>) {
+    pub(in crate::qp) fn retire_all(self: &QpObj, sent: Option<SendSeq>) {
         if let Some(sent) = sent {
             self.retire_acked(sent);
         }
@@ -116,7 +112,7 @@ impl Qp {
     }
 
     /// Posts the CQE of a work request of the SQ.
-    pub(in crate::driver::qp) fn complete_send(self: &QpObj, wr: &Wr, status: WcStatus) {
+    pub(in crate::qp) fn complete_send(self: &QpObj, wr: &Wr, status: WcStatus) {
         let status = match status {
             WcStatus::WrFlushErr if self.stream.take_unreachable() => WcStatus::RetryExcErr,
             status => status,

@@ -7,23 +7,18 @@
 //! the same way.
 
 use crate::{
-    driver::{
-        qp::{
-            completions::Wr,
-            rq::RecvWr,
-            rx::Receipt,
-            send_wr::SendWr,
-            state::Phase,
-            Qp, //
-        },
-        stats::Counter,
-        QpObj, //
+    qp::{
+        completions::Wr,
+        rq::RecvWr,
+        rx::Receipt,
+        send_wr::SendWr,
+        state::Phase,
+        Qp, //
     },
-    kapi::{
-        rdma::qp,
-        sync::AccessOnce, //
-    }, //
+    stats::Counter,
+    QpObj, //
 };
+use base::sync::AccessOnce;
 use iwarp::{
     qp::flush,
     verdict::WcStatus, //
@@ -40,6 +35,7 @@ use kernel::{
         Delta, //
     }, //
 };
+use rdma::qp;
 
 /// Rounds of a flush for a program that keeps posting.
 const ROUNDS: u32 = 8;

@@ -8,6 +8,6 @@ mod renew;
 mod stop;
 pub(crate) mod terminate;
 
-pub(in crate::driver::qp) use self::reaper::Reaper;
+pub(in crate::qp) use self::reaper::Reaper;
 
 pub(crate) use self::stop::Cause;

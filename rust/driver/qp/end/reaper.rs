@@ -6,15 +6,13 @@
 //! reaper polls the rings until the QP is destroyed.
 
 use crate::{
-    driver::{
-        qp::Qp,
-        QpObj,
-        QpRef, //
-    },
-    kapi::{
-        sync::SpinLockIrq,
-        wq, //
-    }, //
+    qp::Qp,
+    QpObj,
+    QpRef, //
+};
+use base::{
+    sync::SpinLockIrq,
+    wq, //
 };
 use kernel::{
     prelude::*,
@@ -46,7 +44,7 @@ struct Watch {
 
 /// The periodic look at a QP's rings.
 #[pin_data]
-pub(in crate::driver::qp) struct Reaper {
+pub(in crate::qp) struct Reaper {
     #[pin]
     work: DelayedWork<Self>,
     #[pin]
@@ -58,7 +56,7 @@ impl_has_delayed_work! {
 }
 
 impl Reaper {
-    pub(in crate::driver::qp) fn new() -> Result<Arc<Self>> {
+    pub(in crate::qp) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_delayed_work!("siw_reaper"),
@@ -72,7 +70,7 @@ impl Reaper {
     }
 
     /// Begins with short delays again.
-    pub(in crate::driver::qp) fn renew(&self) {
+    pub(in crate::qp) fn renew(&self) {
         self.watch.lock().delay = FIRST_MS;
     }
 
@@ -98,7 +96,7 @@ impl WorkItem for Reaper {
 
 impl Qp {
     /// Starts the reaper of a dead QP whose rings a program maps. Sleeps.
-    pub(in crate::driver::qp) fn start_reaper(self: &QpObj) {
+    pub(in crate::qp) fn start_reaper(self: &QpObj) {
         if !self.is_user() {
             return;
         }
@@ -120,7 +118,7 @@ impl Qp {
     }
 
     /// Stops the reaper. Sleeps.
-    pub(in crate::driver::qp) fn stop_reaper(self: &QpObj) {
+    pub(in crate::qp) fn stop_reaper(self: &QpObj) {
         let reaper = &self.stream.reaper;
         // Takes the reference first, so that a look that has begun is the last one.
         let qp = reaper.watch.lock().qp.take();

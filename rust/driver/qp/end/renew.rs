@@ -6,18 +6,13 @@
 //! so both sides are at the same element. The numbers of messages belong to the stream.
 
 use crate::{
-    driver::{
-        qp::{
-            state::Phase,
-            Qp, //
-        },
-        QpObj, //
+    qp::{
+        state::Phase,
+        Qp, //
     },
-    kapi::{
-        rdma::qp,
-        sync::AccessOnce, //
-    }, //
+    QpObj, //
 };
+use base::sync::AccessOnce;
 use iwarp::qp::fsm::Event;
 use kernel::{
     prelude::*,
@@ -27,6 +22,7 @@ use kernel::{
         Completion, //
     }, //
 };
+use rdma::qp;
 
 impl Qp {
     /// Ends the connection, or the wait for one, drops what is posted and in progress without
@@ -35,7 +31,7 @@ impl Qp {
     ///
     /// `EINVAL` for the queue pair of a connection manager: iw_cm knows its connection, and would
     /// end the next one in its place.
-    pub(in crate::driver::qp) fn renew(self: &QpObj) -> Result {
+    pub(in crate::qp) fn renew(self: &QpObj) -> Result {
         let given_up = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         let idle = Arc::pin_init(Completion::new(), GFP_KERNEL_ACCOUNT)?;
         {

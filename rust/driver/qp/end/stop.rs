@@ -3,21 +3,15 @@
 //! Failure and stop: the causes of a stream's end, and how its two directions come to rest.
 
 use crate::{
-    driver::{
-        cm::Teardown,
-        qp::{
-            state::Phase,
-            Qp, //
-        },
-        stats::Counter,
-        QpObj, //
+    cm::Teardown,
+    qp::{
+        state::Phase,
+        Qp, //
     },
-    kapi::{
-        rdma::qp,
-        sync::AccessOnce, //
-    },
-    trace, //
+    stats::Counter,
+    QpObj, //
 };
+use base::sync::AccessOnce;
 use iwarp::{
     error::Error as IwarpError,
     qp::{
@@ -38,6 +32,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use rdma::qp;
 
 /// The cause of a stream's failure.
 pub(crate) enum Cause {
@@ -117,7 +112,7 @@ impl Qp {
 
     /// A control operation of the SQ has failed. If the SQ alone stops, and the stream does not,
     /// this notes the status of the work request and returns `true`. Any context.
-    pub(in crate::driver::qp) fn drains(self: &QpObj, seq: u32, error: IwarpError) -> bool {
+    pub(in crate::qp) fn drains(self: &QpObj, seq: u32, error: IwarpError) -> bool {
         // The state changes before the consumer can see the completion and ask for RTS.
         let step = self.step(fsm::Event::ControlFailed);
         let drains = step.is_ok_and(|actions| actions.contains(fsm::Actions::DRAIN_SQ));

@@ -4,13 +4,11 @@
 
 use super::stop::trace_terminate;
 use crate::{
-    driver::{
-        qp::Qp,
-        stats::Counter,
-        QpObj, //
-    },
-    kapi::net::Socket, //
+    qp::Qp,
+    stats::Counter,
+    QpObj, //
 };
+use soft::tcp::Socket;
 
 /// The progress of a Terminate.
 pub(crate) enum Progress {

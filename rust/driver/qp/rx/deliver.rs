@@ -7,7 +7,7 @@ use super::{
     RxCtx,
     LARGE, //
 };
-use crate::driver::{
+use crate::{
     qp::{
         end::Cause,
         irrq::{
@@ -49,7 +49,7 @@ use iwarp::{
 };
 
 /// How a receive work request has ended.
-pub(in crate::driver::qp) struct Receipt {
+pub(in crate::qp) struct Receipt {
     op: WcOp,
     status: WcStatus,
     bytes: u32,
@@ -59,7 +59,7 @@ pub(in crate::driver::qp) struct Receipt {
 
 impl Receipt {
     /// Without a message.
-    pub(in crate::driver::qp) fn failed(status: WcStatus) -> Self {
+    pub(in crate::qp) fn failed(status: WcStatus) -> Self {
         Self {
             op: WcOp::Recv,
             status,
@@ -420,7 +420,7 @@ impl RxCtx {
 impl Qp {
     /// Posts the CQE of a receive work request.
     #[inline]
-    pub(in crate::driver::qp) fn complete_recv(self: &QpObj, wr_id: u64, receipt: &Receipt) {
+    pub(in crate::qp) fn complete_recv(self: &QpObj, wr_id: u64, receipt: &Receipt) {
         self.rcq.post(
             self,
             &Completion {

@@ -25,26 +25,20 @@ use super::{
     Qp, //
 };
 use crate::{
-    driver::{
-        cm::Endpoint,
-        stats::Counter,
-        tpt::{
-            mem_ref::{
-                LastEntry,
-                MemRef, //
-            },
-            touch::Touch, //
+    cm::Endpoint,
+    stats::Counter,
+    tpt::{
+        mem_ref::{
+            LastEntry,
+            MemRef, //
         },
-        QpObj, //
+        touch::Touch, //
     },
-    kapi::{
-        context,
-        crc32c::Crc32c,
-        net::{
-            RxSock,
-            Skb, //
-        }, //
-    }, //
+    QpObj, //
+};
+use base::{
+    context,
+    crc32c::Crc32c, //
 };
 use iwarp::{
     error::{
@@ -69,6 +63,10 @@ use iwarp::{
 use kernel::{
     sync::Arc,
     time::Msecs, //
+};
+use soft::tcp::{
+    RxSock,
+    Skb, //
 };
 
 /// Bytes consumed in one run.

@@ -5,17 +5,13 @@
 
 use super::RxCtx;
 use crate::{
-    driver::{
-        qp::{
-            late::Wait,
-            sgl::List, //
-        },
-        stats::Counter,
-        tpt::mem_ref::MemRef,
-        QpObj, //
+    qp::{
+        late::Wait,
+        sgl::List, //
     },
-    kapi::net::Skb,
-    trace, //
+    stats::Counter,
+    tpt::mem_ref::MemRef,
+    QpObj, //
 };
 use iwarp::{
     error::{
@@ -39,6 +35,7 @@ use iwarp::{
     },
     wire::ddp::Tagged, //
 };
+use soft::tcp::Skb;
 
 /// The destination of the current segment's payload.
 pub(super) enum Target {

@@ -6,21 +6,17 @@ use super::{
     List,
     Sgl, //
 };
-use crate::{
-    driver::qp::loans::Loan,
-    kapi::{
-        crc32c::Crc32c,
-        net::TxBuf, //
-    }, //
-};
+use crate::qp::loans::Loan;
+use base::crc32c::Crc32c;
 use iwarp::{
     error::AccessError,
     mem::access::Need, //
 };
+use soft::tcp::TxBuf;
 
 impl Sgl {
     /// The loan for a message that sends all of it by reference. `None` if that is not possible.
-    pub(in crate::driver::qp) fn lend(&self) -> Option<Loan> {
+    pub(in crate::qp) fn lend(&self) -> Option<Loan> {
         let mut loan = Loan::new();
         for piece in self.pieces.iter().flatten() {
             loan.add(piece.lend()?);
@@ -29,7 +25,7 @@ impl Sgl {
     }
 
     /// Appends the next `len` bytes to `buf` by reference, and adds them to `crc`.
-    pub(in crate::driver::qp) fn send_by_ref(
+    pub(in crate::qp) fn send_by_ref(
         &mut self,
         len: usize,
         buf: &mut TxBuf,
@@ -41,7 +37,7 @@ impl Sgl {
     }
 
     /// Fills `dst` with a whole message from `list`.
-    pub(in crate::driver::qp) fn gather_all(
+    pub(in crate::qp) fn gather_all(
         &mut self,
         list: &List<'_>,
         dst: &mut [u8],
@@ -64,7 +60,7 @@ impl Sgl {
     }
 
     /// Fills `dst` with the next bytes.
-    pub(in crate::driver::qp) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
+    pub(in crate::qp) fn gather(&mut self, dst: &mut [u8]) -> Result<(), AccessError> {
         self.walk(dst.len(), |mem, addr, at, n| {
             let part = at
                 .checked_add(n)

@@ -3,7 +3,7 @@
 //! Scatter/gather lists: the payload of work requests.
 //!
 //! [`Sgl`] is a checked and resolved scatter/gather list with a cursor. A list of one element can
-//! be the source of a peer's Read; what the peer writes goes through [`tpt`](crate::driver::tpt)
+//! be the source of a peer's Read; what the peer writes goes through [`tpt`](crate::tpt)
 //! directly. Resolving keeps the pages of a region, but not its validity: each copy passes the
 //! region's gate again, so nothing is read or written through an invalidated STag. A message that
 //! is moved whole is not resolved first; it is checked and copied in one pass through the gate.
@@ -11,16 +11,13 @@
 mod gather;
 mod scatter;
 
-use crate::{
-    driver::tpt::{
-        mem_ref::{
-            LastEntry,
-            MemRef,
-            Missing, //
-        },
-        Tpt, //
+use crate::tpt::{
+    mem_ref::{
+        LastEntry,
+        MemRef,
+        Missing, //
     },
-    kapi::rdma::Sge, //
+    Tpt, //
 };
 use iwarp::{
     error::AccessError,
@@ -33,6 +30,7 @@ use iwarp::{
         stag::Stag, //
     }, //
 };
+use rdma::Sge;
 
 /// Most elements of a list, as in libsiw.
 pub(crate) const MAX_SGE: usize = crate::uapi::abi::MAX_SGE;

@@ -9,11 +9,11 @@ use super::{
     List,
     Sgl, //
 };
-use crate::kapi::net::Skb;
 use iwarp::{
     error::AccessError,
     mem::access::Need, //
 };
+use soft::tcp::Skb;
 
 impl Sgl {
     /// Places a whole message in `list`: `len` bytes of `skb` from `off` on.

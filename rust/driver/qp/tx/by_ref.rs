@@ -7,7 +7,7 @@ use super::{
     Source,
     TxCtx, //
 };
-use crate::driver::{
+use crate::{
     qp::loans::{
         ByRef,
         Loan, //

@@ -7,7 +7,7 @@ use super::{
     source::Next,
     TxCtx, //
 };
-use crate::driver::{
+use crate::{
     qp::{
         control::{
             Op,

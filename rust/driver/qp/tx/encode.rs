@@ -10,16 +10,11 @@
 //! touch them before the work request completes. So may the source of a peer's Read if the
 //! connection has no CRC.
 
-use crate::{
-    driver::qp::sgl::{
-        Sgl,
-        MAX_SGE, //
-    },
-    kapi::{
-        crc32c::Crc32c,
-        net::TxBuf, //
-    }, //
+use crate::qp::sgl::{
+    Sgl,
+    MAX_SGE, //
 };
+use base::crc32c::Crc32c;
 use iwarp::{
     error::AccessError,
     tx::{
@@ -30,6 +25,7 @@ use iwarp::{
     }, //
 };
 use kernel::page::PAGE_SIZE;
+use soft::tcp::TxBuf;
 
 /// The outcome of encoding an FPDU.
 pub(super) enum Encoded {

@@ -11,13 +11,9 @@ use super::{
     wire::Wire, //
 };
 use crate::{
-    driver::{
-        qp::sgl::Sgl,
-        stats::Counter,
-        QpObj, //
-    },
-    kapi::net::TxBuf,
-    trace, //
+    qp::sgl::Sgl,
+    stats::Counter,
+    QpObj, //
 };
 use iwarp::{
     error::AccessError,
@@ -29,6 +25,7 @@ use iwarp::{
     wire::mpa::mulpdu, //
 };
 use kernel::prelude::*;
+use soft::tcp::TxBuf;
 
 /// Makes FPDUs of messages, and hands them to TCP.
 pub(super) struct Framer {

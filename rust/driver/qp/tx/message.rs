@@ -18,7 +18,7 @@ use super::{
     TxCtx,
     LOOK, //
 };
-use crate::driver::{
+use crate::{
     qp::{
         end::Cause,
         irrq::{
@@ -230,9 +230,9 @@ impl TxCtx {
     /// stays in this context, and other queue pairs go on.
     ///
     /// The look that found nothing was the owner's. Who makes the memory appear does so first, and
-    /// then calls [`Qp::unstall`], whose exchange of the token either leaves a note for this
-    /// owner, which looks again before it leaves, or finds that it has left and starts another
-    /// turn. So no wake-up is lost (`iwarp::qp::owner`).
+    /// then calls [`unstall`](crate::Qp::unstall), whose exchange of the token either leaves a note
+    /// for this owner, which looks again before it leaves, or finds that it has left and starts
+    /// another turn. So no wake-up is lost (`iwarp::qp::owner`).
     ///
     /// Has `missing` brought. An error if that was tried, and failed.
     #[cold]
@@ -338,7 +338,7 @@ impl TxCtx {
     ///
     /// The Terminate is the one message that may follow an error (RFC 5041 7.1). `false` if there
     /// is no memory.
-    pub(in crate::driver::qp) fn add_terminate(&mut self, term: Terminate) -> bool {
+    pub(in crate::qp) fn add_terminate(&mut self, term: Terminate) -> bool {
         let msg = self.framer.stream.begin(Message::Terminate(&term), 0);
         let Some(fpdu) = msg.fpdu(mulpdu(0, false)) else {
             return false;

@@ -52,20 +52,10 @@ use super::{
     state::Phase, //
 };
 use crate::{
-    driver::{
-        params::Control,
-        tpt::mem_ref::LastEntry,
-        Params,
-        QpObj, //
-    },
-    kapi::net::{
-        LockedSock,
-        Marker,
-        Replay,
-        SockView,
-        Socket,
-        TxBuf, //
-    }, //
+    params::Control,
+    tpt::mem_ref::LastEntry,
+    Params,
+    QpObj, //
 };
 use core::num::NonZero;
 use iwarp::{
@@ -92,6 +82,14 @@ use iwarp::{
     wire::mpa::mulpdu, //
 };
 use kernel::sync::Arc;
+use soft::tcp::{
+    LockedSock,
+    Marker,
+    Replay,
+    SockView,
+    Socket,
+    TxBuf, //
+};
 
 /// The most bytes that TCP puts into a buffer (`tcp_xmit_size_goal()`), and that are handed to TCP
 /// in one call: `sk_gso_max_size`, which is 64 KiB less `MAX_TCP_HEADER` and one

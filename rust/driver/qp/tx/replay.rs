@@ -11,40 +11,38 @@ use super::{
     LOOK, //
 };
 use crate::{
-    driver::{
-        qp::end::Cause,
-        QpObj, //
-    },
-    kapi::net::{
-        Frozen,
-        Socket, //
-    }, //
+    qp::end::Cause,
+    QpObj, //
 };
 use iwarp::qp::owner::Leave;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use soft::tcp::{
+    Frozen,
+    Socket, //
+};
 
 impl TxCtx {
     /// Position of the stream up to which the TCP of this connection has it.
-    pub(in crate::driver::qp) fn with_tcp(&self) -> u64 {
+    pub(in crate::qp) fn with_tcp(&self) -> u64 {
         self.framer.accepted.saturating_sub(self.replay.left())
     }
 
     /// Keeps the last `len` bytes that TCP took on a connection that is given up. Sleeps.
-    pub(in crate::driver::qp) fn keep(&mut self, socket: Frozen, len: u64) -> Result<(), Frozen> {
+    pub(in crate::qp) fn keep(&mut self, socket: Frozen, len: u64) -> Result<(), Frozen> {
         self.replay.put_first(socket, len)
     }
 
     /// Bytes that are kept.
-    pub(in crate::driver::qp) fn kept(&self) -> u64 {
+    pub(in crate::qp) fn kept(&self) -> u64 {
         self.replay.left()
     }
 
     /// Goes over to another connection. The peer has the first `skip` of the bytes that are kept.
     /// Returns the position of the next byte.
-    pub(in crate::driver::qp) fn go_over(&mut self, sock: &Arc<Socket>, skip: u64) -> u64 {
+    pub(in crate::qp) fn go_over(&mut self, sock: &Arc<Socket>, skip: u64) -> u64 {
         self.replay.skip(skip);
         self.sock = sock.clone();
         self.with_tcp()

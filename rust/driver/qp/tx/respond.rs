@@ -9,7 +9,7 @@ use super::{
     Source,
     TxCtx, //
 };
-use crate::driver::{
+use crate::{
     qp::{
         end::Cause,
         irrq::Asked, //

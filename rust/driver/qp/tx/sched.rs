@@ -17,26 +17,19 @@ use super::{
     TxCtx, //
 };
 use crate::{
-    driver::{
-        qp::Qp,
-        stats::Counter,
-        QpObj,
-        QpRef, //
+    qp::Qp,
+    stats::Counter,
+    QpObj,
+    QpRef, //
+};
+use base::{
+    context,
+    sync::{
+        smp_mb,
+        AccessOnce,
+        SpinLockIrq, //
     },
-    kapi::{
-        context,
-        net::{
-            RxSock,
-            SockView,
-            TxSock, //
-        },
-        sync::{
-            smp_mb,
-            AccessOnce,
-            SpinLockIrq, //
-        },
-        timer::OnTimer, //
-    }, //
+    timer::OnTimer, //
 };
 use iwarp::qp::{
     coalesce,
@@ -52,6 +45,11 @@ use iwarp::qp::{
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
+};
+use soft::tcp::{
+    RxSock,
+    SockView,
+    TxSock, //
 };
 
 /// Bursts of a turn that a poster or a datamover begins, if no other QP waits. During that of a
@@ -161,13 +159,13 @@ impl Qp {
     }
 
     /// Leaves the QP to a datamover.
-    pub(in crate::driver::qp) fn wake_mover(self: &QpObj, wake: Wake) {
+    pub(in crate::qp) fn wake_mover(self: &QpObj, wake: Wake) {
         self.try_own(wake, false);
     }
 
     /// Transmits after the arrival of data that may unblock the QP. The caller holds the socket and
     /// has finished reading.
-    pub(in crate::driver::qp) fn kick_from_rx(self: &QpObj, wake: Wake, sk: &mut RxSock<'_>) {
+    pub(in crate::qp) fn kick_from_rx(self: &QpObj, wake: Wake, sk: &mut RxSock<'_>) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
@@ -211,7 +209,7 @@ impl Qp {
     }
 
     /// Has a datamover try again after a while, when there may be memory.
-    pub(in crate::driver::qp) fn starve(self: &QpObj) -> Leave {
+    pub(in crate::qp) fn starve(self: &QpObj) -> Leave {
         self.stream.starved.write_once(true);
         Leave::Budget
     }
@@ -413,13 +411,13 @@ impl Turn {
 
 /// A queue pair whose doorbell the timer serves.
 #[pin_data]
-pub(in crate::driver::qp) struct Later {
+pub(in crate::qp) struct Later {
     #[pin]
     qp: SpinLockIrq<Option<QpRef>>,
 }
 
 impl Later {
-    pub(in crate::driver::qp) fn new() -> impl PinInit<Self> {
+    pub(in crate::qp) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             qp <- ranked_spinlock!(Rank::Later, None),
         })

@@ -15,22 +15,19 @@ use super::{
     Unqueued, //
 };
 use crate::{
-    driver::{
-        qp::{
-            completions::Wr,
-            end::Cause,
-            orq::Read,
-            send_wr::{
-                BadSqe,
-                SendOp, //
-            },
-            state::Phase, //
+    qp::{
+        completions::Wr,
+        end::Cause,
+        orq::Read,
+        send_wr::{
+            BadSqe,
+            SendOp, //
         },
-        stats::Counter,
-        tpt::mem_ref::MemRef,
-        QpObj, //
+        state::Phase, //
     },
-    kapi::rdma::Sge, //
+    stats::Counter,
+    tpt::mem_ref::MemRef,
+    QpObj, //
 };
 use iwarp::{
     error::{
@@ -61,6 +58,7 @@ use iwarp::{
         With, //
     }, //
 };
+use rdma::Sge;
 
 /// The outcome of looking for a message.
 pub(super) enum Next {

@@ -2,7 +2,9 @@
 
 //! The sockets that the owner of the token may hold. The formats on the wire are `iwarp::wire`.
 
-use crate::kapi::net::{
+use core::ops::Deref;
+use kernel::prelude::*;
+use soft::tcp::{
     LockedSock,
     Replay,
     RxSock,
@@ -10,8 +12,6 @@ use crate::kapi::net::{
     TxBuf,
     TxSock, //
 };
-use core::ops::Deref;
-use kernel::prelude::*;
 
 /// A locked socket that can send.
 pub(super) trait Wire: Deref<Target = SockView> {

@@ -4,7 +4,7 @@
 //!
 //! An element is a few 64-bit words. One of them, the head, has flags that say whose it is: with
 //! `VALID` it is the consumer's of the queue, without it the producer's. The driver's side is
-//! `rust/kapi/rdma/ring.rs`. Both sides follow this protocol:
+//! `rust/soft/mem/ring.rs`. Both sides follow this protocol:
 //!
 //! - The producer fills in the other words, then stores the head with `VALID` (Release).
 //! - The consumer sees `VALID` (Acquire), reads the other words, and clears the flags (Release).
