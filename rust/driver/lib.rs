@@ -85,7 +85,7 @@ pub(crate) use self::{
 };
 
 /// The prefix of this crate's messages.
-const __LOG_PREFIX: &[u8] = b"siw\0";
+const __LOG_PREFIX: &[u8] = concat!(env!("MODULE_NAME"), "\0").as_bytes();
 
 /// The driver, as the RDMA core's operations know it.
 pub(crate) struct Siw;

@@ -39,8 +39,8 @@ mod wr;
 #[cfg(linux_since_7_3)]
 use base::version::LocalModule;
 
-/// The prefix of this crate's messages.
-const __LOG_PREFIX: &[u8] = b"rdma\0";
+/// The prefix of this crate's messages: the name of the module that it is a part of.
+const __LOG_PREFIX: &[u8] = concat!(env!("MODULE_NAME"), "\0").as_bytes();
 
 pub use self::{
     cq::Cq,
