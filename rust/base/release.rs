@@ -26,14 +26,14 @@ use kernel::{
     }, //
 };
 
-/// Milliseconds that [`Releases::wait`] is silent before its first message, and between two
-/// messages.
+/// Milliseconds that the drop of [`Releases`] is silent before its first message, and between two.
 const PATIENCE_MS: u32 = 10_000;
 
 /// The queue of deferred releases.
 ///
-/// Each object that may be released later holds a [`ReleaseRef`]. The drop waits for all of them,
-/// and may sleep.
+/// Each object that may be released later holds a [`ReleaseRef`]. The drop waits until there are
+/// none, and no thread is in the drop of one. An object may be data at a device of others, from
+/// where nothing can take it, so the wait has no bound, and logs what it waits for. May sleep.
 ///
 /// # Invariants
 ///
@@ -49,6 +49,8 @@ pub struct ReleaseRef(NonNull<Inner>);
 
 struct Inner {
     queue: WorkQueue,
+    /// The objects, for the log.
+    objects: &'static str,
     /// Number of [`ReleaseRef`]s.
     users: Atomic<u64>,
 }
@@ -63,12 +65,13 @@ unsafe impl Send for ReleaseRef {}
 unsafe impl Sync for ReleaseRef {}
 
 impl Releases {
-    /// Makes the queue, and names it `name`. May sleep.
+    /// Makes the queue, and names it `name`. It is `kind`, and releases `objects`. May sleep.
     ///
     /// Fails with `ENOMEM`.
-    pub fn new(name: &CStr) -> Result<Self> {
+    pub fn new(name: &CStr, kind: Kind, objects: &'static str) -> Result<Self> {
         let inner = Inner {
-            queue: WorkQueue::new(name, Kind::Unbound)?,
+            queue: WorkQueue::new(name, kind)?,
+            objects,
             users: Atomic::new(0),
         };
         let inner = KBox::into_raw(KBox::new(inner, GFP_KERNEL)?);
@@ -88,27 +91,20 @@ impl Releases {
         // INVARIANT: Counted just now.
         ReleaseRef(self.0)
     }
-
-    /// Waits until there are no users, and no thread is in the drop of one. May sleep.
-    ///
-    /// A user may be data of a released socket at a network device, from where nothing can take it.
-    /// So the wait has no bound, and logs what it waits for.
-    pub fn wait(&self) {
-        let users = &self.inner().users;
-        while !context::poll(PATIENCE_MS, 1, || users.load(Acquire) == 0) {
-            pr_warn!(
-                "unloading waits for {} users of sockets and memory, such as messages queued at a network device\n",
-                users.read_once()
-            );
-        }
-        // The context that dropped the last one may still be in this module, and may be preempted.
-        context::synchronize_tasks();
-    }
 }
 
 impl Drop for Releases {
     fn drop(&mut self) {
-        self.wait();
+        let Inner { users, objects, .. } = self.inner();
+        while !context::poll(PATIENCE_MS, 1, || users.load(Acquire) == 0) {
+            pr_warn!(
+                "unloading waits for {} users of {}\n",
+                users.read_once(),
+                objects
+            );
+        }
+        // The context that dropped the last one may still be in this module, and may be preempted.
+        context::synchronize_tasks();
         // SAFETY: It is a box by the type invariants, and has no users.
         drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
     }

@@ -33,7 +33,7 @@ static READY: SetOnce<()> = SetOnce::new();
 /// Keeps the value reachable; dropping it empties the place.
 pub struct Installed(());
 
-/// Makes `value` reachable through [`with`]. AccessOnce per module, from its `init`.
+/// Makes `value` reachable through [`with`]. Once per module, from its `init`.
 ///
 /// Fails with `EBUSY` if a value was installed before. May sleep.
 pub fn install(value: Arc<dyn Any + Send + Sync>) -> Result<Installed> {

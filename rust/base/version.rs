@@ -59,7 +59,8 @@ impl Count for u32 {
 }
 
 /// The module to which the implementations of `#[vtable]` traits in a crate without `module!`
-/// belong, for the macro of Linux 7.3. Nothing takes a reference to it.
+/// belong, for the macro of Linux 7.3. Nothing takes a reference to it, so no trait of the kernel
+/// crate may be implemented with it.
 #[cfg(linux_since_7_3)]
 pub struct LocalModule;
 

@@ -33,7 +33,10 @@ use base::{
         self,
         SipHash, //
     },
-    release::ReleaseRef,
+    release::{
+        ReleaseRef,
+        Releases, //
+    },
     slot,
     wq::{
         Kind,
@@ -129,8 +132,10 @@ pub(crate) struct Shared {
     /// Held while a device is added.
     #[pin]
     pub(crate) adding: Mutex<()>,
-    /// Releases sockets and memory.
-    pub(crate) releases: ReleaseRef,
+    /// Releases sockets.
+    pub(crate) sockets: ReleaseRef,
+    /// Releases memory of programs.
+    pub(crate) memory: ReleaseRef,
     /// Work queue of connection management.
     pub(crate) cm: WorkQueue,
     /// The connections that can go on over another path.
@@ -155,7 +160,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(module: &'static ThisModule, params: Params, releases: ReleaseRef) -> Result<Arc<Self>> {
+    fn new(
+        module: &'static ThisModule,
+        params: Params,
+        sockets: ReleaseRef,
+        memory: ReleaseRef,
+    ) -> Result<Arc<Self>> {
         let cm = WorkQueue::new(c"siw_cm", Kind::Unbound)?;
         let control = WorkQueue::new(c"siw_control", Kind::Unbound)?;
         let programs = Programs::new(c"siw_pages")?;
@@ -166,7 +176,8 @@ impl Shared {
             stags_made: Atomic::new(0),
             qpns_made: Atomic::new(random::u32().into()),
             adding <- ranked_mutex!(Rank::Adding, ()),
-            releases,
+            sockets,
+            memory,
             cm,
             sessions <- cm::Sessions::new(),
             loopbacks <- cm::Loopbacks::new(),
@@ -227,14 +238,16 @@ pub struct Provider {
     _shared: slot::Installed,
     _quiesce: Quiesce,
     _net: Net,
+    _memory: Releases,
 }
 
 impl Provider {
     /// Registers the link type; devices come by `rdma link add`.
     pub fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
         crc32c::choose()?;
-        let net = Net::new(c"siw_release")?;
-        let shared = Shared::new(module, params, net.user())?;
+        let net = Net::new(c"siw_sockets")?;
+        let memory = Releases::new(c"siw_memory", Kind::Waiting, "memory of programs")?;
+        let shared = Shared::new(module, params, net.user(), memory.user())?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;
         let devices = DriverRegistration::new(c"siw")?;
@@ -247,6 +260,7 @@ impl Provider {
             _shared: installed,
             _quiesce: quiesce,
             _net: net,
+            _memory: memory,
         })
     }
 }

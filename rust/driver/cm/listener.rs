@@ -260,7 +260,7 @@ impl Listener {
 
     fn listen(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
         let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
-        let sock = tcp::Listener::new(self.dev.shared.releases.clone(), ns, addr, opts, hook)?;
+        let sock = tcp::Listener::new(self.dev.shared.sockets.clone(), ns, addr, opts, hook)?;
         self.sock.populate(sock);
         // Connections may have come in before `sock` was set.
         self.wake();

@@ -189,9 +189,9 @@ impl Loopback {
 
     fn open(self: &Arc<Self>, ns: &NetNs, addr: &SockAddr, opts: &ListenOpts) -> Result {
         let hook = Arc::new(Hook(self.clone()), GFP_KERNEL_ACCOUNT)?;
-        let net = self.shared.releases.clone();
+        let user = self.shared.sockets.clone();
         self.sock
-            .populate(tcp::Listener::new(net, ns, addr, opts, hook)?);
+            .populate(tcp::Listener::new(user, ns, addr, opts, hook)?);
         // Connections may have come in before `sock` was set.
         self.wake_in(0);
         Ok(())
@@ -264,7 +264,7 @@ pub(super) fn socket(dev: &DeviceRef, id: &CmId<Siw>, local: &SockAddr) -> Resul
     }
     let ns = id.net();
     match id.sees_device(&ns) {
-        true => Socket::new(dev.shared.releases.clone(), &ns, local.family()),
+        true => Socket::new(dev.shared.sockets.clone(), &ns, local.family()),
         false => Err(errno::eaddrnotavail()),
     }
 }

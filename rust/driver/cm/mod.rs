@@ -347,7 +347,7 @@ impl Endpoints {
 /// A socket in the namespace and the VRF of the device. May sleep.
 fn new_socket(dev: &DeviceRef, family: Family) -> Result<Socket> {
     let ns = dev.netdev.net().ok_or(ENODEV)?;
-    let sock = Socket::new(dev.shared.releases.clone(), &ns, family)?;
+    let sock = Socket::new(dev.shared.sockets.clone(), &ns, family)?;
     sock.bind_to_device(dev.netdev.vrf())?;
     Ok(sock)
 }

@@ -113,8 +113,8 @@ impl ByRef {
     ) -> Option<(Self, Marker)> {
         loan.releases = releases.cloned();
         let loan = Arc::new(loan, GFP_ATOMIC | __GFP_NOWARN).ok()?;
-        let net = qp.dev.shared.releases.clone();
-        let (mark, marker) = Mark::new(net, Some(loan.clone())).ok()?;
+        let user = qp.dev.shared.sockets.clone();
+        let (mark, marker) = Mark::new(user, Some(loan.clone())).ok()?;
         Some((Self { mark, loan }, marker))
     }
 

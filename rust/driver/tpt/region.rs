@@ -147,7 +147,7 @@ fn base(rights: Rights, iova: u64, len: u64) -> Result<u64> {
 
 /// Memory of the current process, pinned or on demand as `access` says. Process context.
 fn memory(pd: &rdma::Pd<Siw>, start: u64, len: u64, access: u32) -> Result<Backing> {
-    let user = pd.dev().shared.releases.clone();
+    let user = pd.dev().shared.memory.clone();
     Ok(if access & flags::ON_DEMAND != 0 {
         let taken = pd.dev().pages_taken.clone();
         let umem = OdpUmem::get(start, len, &pd.dev().shared.programs, taken, user)?;
@@ -230,7 +230,7 @@ impl mr::Operations<Siw> for Mr {
         let rights = rights(req.access)?;
         let base = base(rights, req.iova, req.len)?;
         let writes = rights.intersects(MAY_WRITE);
-        let user = pd.dev().shared.releases.clone();
+        let user = pd.dev().shared.memory.clone();
         let umem = Umem::get_dmabuf(pd.device(), user, req.fd, req.offset, req.len, writes)?;
         let umem = Arc::new(umem, GFP_KERNEL_ACCOUNT)?;
         let len = req.len;

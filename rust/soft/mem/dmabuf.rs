@@ -10,9 +10,11 @@ use core::ptr::{
 };
 
 use kernel::{
+    device,
     error::from_err_ptr,
     ffi,
-    prelude::*, //
+    prelude::*,
+    sync::aref::ARef, //
 };
 
 use base::bindings::{
@@ -28,12 +30,13 @@ use rdma::{
 ///
 /// # Invariants
 ///
-/// `attach` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`.
+/// `attach` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`, for `_device`.
 pub(super) struct DmaBuf {
     attach: NonNull<dma_buf_attachment>,
     addr: NonNull<ffi::c_void>,
     len: u64,
     writable: bool,
+    _device: ARef<device::Device>,
 }
 
 // SAFETY: It is of no particular thread.
@@ -50,8 +53,8 @@ impl DmaBuf {
     /// or its driver may move it.
     pub(super) fn get<D: Driver>(dev: &Device<D>, fd: ffi::c_int, write: bool) -> Result<Self> {
         let (mut addr, mut len) = (null_mut(), 0);
-        // SAFETY: The device is registered, or on its way there. It is freed after all releases,
-        // and there is room for the results.
+        // SAFETY: The device is registered, or on its way there, and the result keeps it. There is
+        // room for the results.
         let attach = from_err_ptr(unsafe {
             bindings::kapi_dmabuf_get(dev.as_raw(), fd, write, &mut addr, &mut len)
             //
@@ -62,6 +65,7 @@ impl DmaBuf {
             addr: NonNull::new(addr).ok_or(EFAULT)?,
             len: len as u64,
             writable: write,
+            _device: dev.as_ref().into(),
         })
     }
 

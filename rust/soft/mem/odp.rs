@@ -100,8 +100,8 @@ pub fn is_possible() -> bool {
 
 /// # Invariants
 ///
-/// `odp` came from `kapi_odp_get`, and knows `owner`. The pointers in `leaves` are null or from a
-/// `KBox`, and stay.
+/// `odp` came from `kapi_odp_get`, and knows `owner` as soon as it is in an [`OdpUmem`]. The
+/// pointers in `leaves` are null or from a `KBox`, and stay.
 #[pin_data(PinnedDrop)]
 struct Inner {
     #[pin]
@@ -118,6 +118,7 @@ struct Inner {
     /// Counts the pages that are taken away.
     taken: Arc<Atomic<u64>>,
     member: Member,
+    /// Dropped last: the end of the module waits for it.
     user: ReleaseRef,
 }
 

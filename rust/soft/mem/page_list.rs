@@ -87,16 +87,16 @@ impl PageList {
 
     /// Replaces the list by what the consumer wants to map, and returns how many of its buffers
     /// that is. Sets `iova` and `length` of the region. Any context.
-    pub fn fill(&mut self, sg: SgList<'_>) -> Result<usize> {
+    pub fn fill(&mut self, mut sg: SgList<'_>) -> Result<usize> {
         self.forget();
         if self.gaps {
             self.fill_pieces(&sg)
         } else {
-            self.fill_pages(&sg)
+            self.fill_pages(&mut sg)
         }
     }
 
-    fn fill_pages(&mut self, sg: &SgList<'_>) -> Result<usize> {
+    fn fill_pages(&mut self, sg: &mut SgList<'_>) -> Result<usize> {
         let shift = sg.page_shift().ok_or(EINVAL)?;
         let layout = PageLayout::new(shift, 0).ok_or(EINVAL)?;
         self.mapped = Mapped::Pages(layout, 0);

@@ -51,14 +51,17 @@ use rdma::{
 ///
 /// # Invariants
 ///
-/// The pointer is from there.
-struct Pinned(NonNull<ib_umem>);
+/// `umem` is from there, for `_device`, which the core reads when it unpins.
+struct Pinned {
+    umem: NonNull<ib_umem>,
+    _device: ARef<device::Device>,
+}
 
 impl Pinned {
     /// Calls `f` for each run of contiguous bytes, with its address and length. May sleep.
     fn for_each(&self, mut f: impl FnMut(u64, u64) -> Result) -> Result {
         // SAFETY: Valid by the type invariants, and not changed any more.
-        let umem = unsafe { self.0.as_ref() };
+        let umem = unsafe { self.umem.as_ref() };
         // What the first page has in front of the memory.
         let mut skip = umem.address as u64 % PAGE_SIZE as u64;
         let mut left = umem.length as u64;
@@ -106,7 +109,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: Valid by the type invariants, and not used any more.
-        unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+        unsafe { bindings::ib_umem_release(self.umem.as_ptr()) };
     }
 }
 
@@ -128,8 +131,7 @@ struct Inner {
     att: Att,
     layout: PageLayout,
     len: u64,
-    /// The core reads it when it unpins.
-    _device: ARef<device::Device>,
+    /// Dropped last: the end of the module waits for it.
     user: ReleaseRef,
 }
 
@@ -184,9 +186,12 @@ impl Umem {
             bindings::kapi_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
         })?;
         // INVARIANT: Just pinned, which does not give null.
-        let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
+        let pinned = Pinned {
+            umem: NonNull::new(umem).ok_or(EFAULT)?,
+            _device: dev.as_ref().into(),
+        };
         let (layout, att) = pinned.translate(max_shift)?;
-        Self::new(Source::Pinned(pinned), att, layout, len, dev, user)
+        Self::new(Source::Pinned(pinned), att, layout, len, user)
     }
 
     /// Maps `len` bytes from `offset` on of the dmabuf `fd` of the current process. May sleep.
@@ -211,15 +216,14 @@ impl Umem {
         let mut att = Att::new(1, GFP_KERNEL_ACCOUNT)?;
         // Inside, as just checked.
         att.set(0, buf.addr().wrapping_add(offset))?;
-        Self::new(Source::DmaBuf(buf), att, layout, len, dev, user)
+        Self::new(Source::DmaBuf(buf), att, layout, len, user)
     }
 
-    fn new<D: Driver>(
+    fn new(
         source: Source,
         att: Att,
         layout: PageLayout,
         len: u64,
-        dev: &Device<D>,
         user: ReleaseRef,
     ) -> Result<Umem> {
         let inner = KBox::pin_init(
@@ -229,7 +233,6 @@ impl Umem {
                 att,
                 layout,
                 len,
-                _device: dev.as_ref().into(),
                 user,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -242,7 +245,7 @@ impl Umem {
     fn pinned(&self) -> Option<&ib_umem> {
         match &self.0.as_ref()?.source {
             // SAFETY: Valid by the type invariants, and not changed any more.
-            Source::Pinned(pinned) => Some(unsafe { pinned.0.as_ref() }),
+            Source::Pinned(pinned) => Some(unsafe { pinned.umem.as_ref() }),
             Source::DmaBuf(_) => None,
         }
     }

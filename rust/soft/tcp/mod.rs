@@ -19,7 +19,8 @@ use base::{
     release::{
         ReleaseRef,
         Releases, //
-    }, //
+    },
+    wq::Kind, //
 };
 use kernel::prelude::*;
 
@@ -52,26 +53,36 @@ pub use tx_buf::TxBuf;
 
 /// The common resources of sockets.
 ///
-/// Each socket, and each mark on a buffer, holds a [`ReleaseRef`], and the drop of this waits for
-/// all of them.
-pub struct Net(Releases);
+/// Each socket, and each mark on a buffer, holds a [`ReleaseRef`], and the drop waits for all of
+/// them. May sleep.
+pub struct Net {
+    sockets: Releases,
+    _buffers: Buffers,
+}
 
 impl Net {
     /// Makes the queue that releases sockets, and names it `name`. May sleep.
+    ///
+    /// Fails with `ENOMEM`.
     pub fn new(name: &CStr) -> Result<Self> {
-        Ok(Self(Releases::new(name)?))
+        let objects = "sockets, such as messages queued at a network device";
+        Ok(Self {
+            sockets: Releases::new(name, Kind::Unbound, objects)?,
+            _buffers: Buffers,
+        })
     }
 
     /// Returns a new user. Any context.
     pub fn user(&self) -> ReleaseRef {
-        self.0.user()
+        self.sockets.user()
     }
 }
 
-impl Drop for Net {
-    /// Waits until the sockets are released and no buffer has a mark. May sleep.
+/// The buffers that streams share. They are dropped after all sockets. May sleep.
+struct Buffers;
+
+impl Drop for Buffers {
     fn drop(&mut self) {
-        self.0.wait();
         tx_buf::Pool::clear();
         // SAFETY: There are no users, so no stream sends.
         unsafe { bindings::kapi_drop_frags() };
