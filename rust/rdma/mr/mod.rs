@@ -79,8 +79,8 @@ use base::{
 ///         req: &mr::UserReq,
 ///         _udata: Option<&mut Udata<'_>>,
 ///     ) -> Result<mr::Made<Self>> {
-///         let umem = Umem::get(pd.device(), req.start, req.len, req.access, MAX_SHIFT)?;
-///         let (region, key) = pd.device().regions.insert(umem)?;
+///         let memory = Memory::pin(pd.device(), req.start, req.len, req.access)?;
+///         let (region, key) = pd.device().regions.insert(memory)?;
 ///         Ok(mr::Made {
 ///             data: region,
 ///             lkey: key,

@@ -72,7 +72,7 @@ impl<'a> SgList<'a> {
 
     /// Calls `push` with the address of each page of the list, until it fails. Sets the address and
     /// the length of the region. Returns the number of elements that were mapped. Any context.
-    pub fn map_pages(&self, mut push: Sink<'_>) -> Result<usize> {
+    pub fn map_pages(&mut self, mut push: Sink<'_>) -> Result<usize> {
         let mr = self.mr.as_raw();
         self.mr.begin_sink(&raw mut push);
         // SAFETY: The list is valid by the type invariants; `set_page` finds `push`.
@@ -151,7 +151,8 @@ impl Iterator for Elements<'_> {
 unsafe extern "C" fn set_page(mr: *mut ib_mr, page: u64) -> ffi::c_int {
     // SAFETY: `ib_mr` is at the beginning of the base of our regions.
     let base = unsafe { MrBase::from_raw(mr) };
-    // SAFETY: `map_pages` set it, and waits for this call.
+    // SAFETY: `map_pages` set it, and waits for this call. It has borrowed the list exclusively, so
+    // `push` cannot make another such call.
     let push = unsafe { &mut *base.sink() };
     match push(page) {
         Ok(()) => 0,
