@@ -134,8 +134,6 @@ ranks! {
     Params = c"siw_params", Process;
     /// The first bytes of the GID of the device itself.
     Mac = c"siw_mac", Process;
-    /// The GIDs of a device that the core knows.
-    KnownGids = c"siw_known_gids", Process;
     /// The devices of other hosts that this one has met.
     Lives = c"siw_lives", Process;
     /// The debugfs files of a device.

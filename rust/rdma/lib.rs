@@ -47,7 +47,7 @@ pub use self::{
     details::Details,
     device::{
         eui48_to_guid, num_possible_cpus, port_active, port_cap, Device, DeviceAttr, DeviceConfig,
-        DeviceName, Driver, NodeType, PortAttr, PortEvent, Protocol, Traffic,
+        DeviceName, Driver, NodeType, PortAttr, Protocol, Traffic,
     },
     link::{LinkOps, LinkRegistration},
     mmap::{MmapEntry, RingMem},

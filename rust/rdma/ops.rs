@@ -19,6 +19,7 @@ use crate::{
     device::{
         callbacks as device,
         counter,
+        gid,
         traffic,
         Driver,
         Protocol, //
@@ -133,6 +134,7 @@ impl<D: Driver> Table<D> {
         get_dev_fw_str: op!(D::HAS_FW_VERSION, device::get_dev_fw_str::<D>),
         get_dma_mr: op!(<D::Mr>::HAS_GET_DMA, mr::get_dma_mr::<D>),
         get_hw_stats: op!(!D::COUNTERS.is_empty(), device::get_hw_stats::<D>),
+        get_netdev: op!(Self::HAS_IW && D::HAS_QUERY_GID, gid::get_netdev::<D>),
         get_port_immutable: Some(device::get_port_immutable::<D>),
         iw_accept: op!(Self::HAS_IW, iwcm::iw_accept::<D>),
         iw_add_ref: op!(Self::HAS_IW, iwcm::iw_add_ref::<D>),
@@ -157,7 +159,7 @@ impl<D: Driver> Table<D> {
         post_send: op!(<D::Qp>::HAS_POST_SEND, qp::post_send::<D>),
         post_srq_recv: op!(<D::Srq>::HAS_POST_RECV, srq::post_srq_recv::<D>),
         query_device: Some(device::query_device::<D>),
-        query_gid: op!(D::HAS_QUERY_GID, device::query_gid::<D>),
+        query_gid: op!(D::HAS_QUERY_GID, gid::query_gid::<D>),
         query_pkey: Some(device::query_pkey),
         query_port: Some(device::query_port::<D>),
         query_qp: op!(<D::Qp>::HAS_QUERY, qp::query_qp::<D>),

@@ -7,18 +7,31 @@ use crate::{
     Device,
     IbDevice, //
 };
+use base::addr::SockAddr;
 use kernel::{
     prelude::*,
     sync::Arc,
     workqueue::WorkItem, //
 };
-use rdma::PortEvent;
 
 /// The GIDs of a device's port. Zeros: no GID.
-pub(super) type Gids = [[u8; 16]; limits::GIDS as usize];
+type Gids = [Gid; limits::GIDS as usize];
 
-/// An empty table.
-pub(super) const NO_GIDS: Gids = [[0; 16]; limits::GIDS as usize];
+type Gid = [u8; 16];
+
+const NO_GID: Gid = [0; 16];
+
+const NO_GIDS: Gids = [NO_GID; limits::GIDS as usize];
+
+/// Kinds of GIDs, the best first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    V4,
+    V6,
+    LinkLocal,
+    Hardware,
+    None,
+}
 
 impl WorkItem<3> for Device {
     type Pointer = Arc<Self>;
@@ -29,14 +42,23 @@ impl WorkItem<3> for Device {
         if !this.netdev.is_up() {
             return;
         }
-        // While the core reads its table again, nobody can resolve or bind an address of the device
-        // (ENODEV): it removes each GID, equal or not, before it stores the new one.
-        let known = *this.known_gids.lock();
-        if this.gids().is_ok_and(|gids| gids != known) {
-            if let Some(dev) = IbDevice::find(&this.netdev) {
-                dev.port_event(PortEvent::GidChange);
+        if let Some(dev) = IbDevice::find(&this.netdev) {
+            let cached = cached(&dev);
+            if this.gids(cached).is_ok_and(|gids| gids != cached) {
+                dev.gids_changed();
             }
         }
+    }
+}
+
+/// The GIDs that the core knows.
+fn cached(dev: &IbDevice) -> Gids {
+    core::array::from_fn(|index| dev.cached_gid(index))
+}
+
+fn put(gids: &mut Gids, index: usize, gid: Gid) {
+    if let Some(place) = gids.get_mut(index) {
+        *place = gid;
     }
 }
 
@@ -46,32 +68,59 @@ impl Device {
         self.shared.cm.mod_delayed::<_, 3>(self.clone(), 0);
     }
 
-    /// The GIDs: the network device's addresses, IPv4 first and in the form `::ffff:a.b.c.d`, then
-    /// [`Self::hw_gid`], then zeros. So an interface without an address has one entry. If there are
-    /// too many addresses for the table, the last ones are left out. May sleep.
+    /// The GIDs that follow `cached`: the network device's addresses, IPv4 first and in the form
+    /// `::ffff:a.b.c.d`, and [`Self::hw_gid`]. If there are too many for the table, the last ones
+    /// are left out. May sleep.
     ///
-    /// Entry 0 must exist: the core asks it for the network device (`cma_validate_port`).
-    fn gids(&self) -> Result<Gids> {
+    /// A GID keeps its index, also while the core reads one after the other, but for one of a
+    /// better [kind](Self::kind) than that at index 0, which takes its place. Index 0 must exist:
+    /// the core asks it for the network device (`cma_validate_port`).
+    fn gids(&self, cached: Gids) -> Result<Gids> {
         let addrs = self.netdev.addrs()?;
+        let present = || Iterator::chain(addrs.iter().map(|addr| addr.to_gid()), [self.hw_gid()]);
         let mut gids = NO_GIDS;
-        let last = addrs.len().min(gids.len() - 1);
-        for (index, gid) in gids.iter_mut().enumerate() {
-            match addrs.get(index) {
-                _ if index == last => *gid = self.hw_gid(),
-                Some(addr) if index < last => *gid = addr.to_gid(),
-                _ => break,
+        for (index, gid) in cached.into_iter().enumerate() {
+            // The core may have read index 0, and not yet the one that the GID had before.
+            if present().any(|other| other == gid) && !gids.contains(&gid) {
+                put(&mut gids, index, gid);
+            }
+        }
+        if let Some(best) = present().min_by_key(|gid| self.kind(gid)) {
+            if gids
+                .first()
+                .is_some_and(|first| self.kind(&best) < self.kind(first))
+            {
+                if let Some(index) = gids.iter().position(|gid| *gid == best) {
+                    put(&mut gids, index, NO_GID);
+                }
+                put(&mut gids, 0, best);
+            }
+        }
+        for gid in present() {
+            if !gids.contains(&gid) {
+                if let Some(index) = gids.iter().position(|gid| *gid == NO_GID) {
+                    put(&mut gids, index, gid);
+                }
             }
         }
         Ok(gids)
     }
 
-    /// GID `index`, for the core, which keeps it. May sleep.
-    pub(super) fn read_gid(&self, index: usize) -> Result<[u8; 16]> {
-        let gid = *self.gids()?.get(index).ok_or(EINVAL)?;
-        if let Some(known) = self.known_gids.lock().get_mut(index) {
-            *known = gid;
+    /// The kind of a GID. The best of those that there are has index 0.
+    fn kind(&self, gid: &Gid) -> Kind {
+        match (gid, SockAddr::from_gid(*gid, 0, 1)) {
+            (&NO_GID, _) => Kind::None,
+            (gid, _) if *gid == self.hw_gid() => Kind::Hardware,
+            (_, SockAddr::V4 { .. }) => Kind::V4,
+            (_, SockAddr::V6 { scope: 0, .. }) => Kind::V6,
+            _ => Kind::LinkLocal,
         }
-        Ok(gid)
+    }
+
+    /// GID `index`, for the core, which keeps it. May sleep.
+    pub(super) fn read_gid(dev: &IbDevice, index: usize) -> Result<Gid> {
+        let gids = dev.gids(cached(dev))?;
+        gids.get(index).copied().ok_or(EINVAL)
     }
 
     /// The GID that names the device itself: the hardware address followed by zeros, the only GID

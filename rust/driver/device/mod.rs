@@ -5,13 +5,7 @@
 mod accounts;
 mod gids;
 
-use self::{
-    accounts::Accounts,
-    gids::{
-        Gids,
-        NO_GIDS, //
-    }, //
-};
+use self::accounts::Accounts;
 use super::{
     cm,
     cq::Cq,
@@ -151,9 +145,6 @@ pub(crate) struct Device {
     /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
-    /// The GIDs that the core has read last.
-    #[pin]
-    known_gids: SpinLockIrq<Gids>,
     /// The thread that adds the device to the core's clients, or added it last after a move to
     /// another namespace. 0: none.
     adder: Atomic<i32>,
@@ -240,7 +231,6 @@ impl Device {
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
-                known_gids <- ranked_spinlock!(Rank::KnownGids, NO_GIDS),
                 adder: Atomic::new(0),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
@@ -436,7 +426,7 @@ impl Driver for Siw {
     }
 
     fn query_gid(dev: &IbDevice, index: usize) -> Result<[u8; 16]> {
-        dev.read_gid(index)
+        Device::read_gid(dev, index)
     }
 
     fn fw_version(_dev: &IbDevice, w: &mut dyn Write) -> core::fmt::Result {

@@ -27,7 +27,6 @@ use base::{
         self,
         ib_device,
         ib_device_attr,
-        ib_gid,
         ib_port_attr,
         ib_port_immutable,
         ib_udata,
@@ -97,26 +96,6 @@ pub(crate) unsafe extern "C" fn get_port_immutable<D: Driver>(
         out.pkey_tbl_len = PKEYS.into();
         out.core_cap_flags = D::PROTOCOL.core_cap_flags();
     }))
-}
-
-/// # Safety
-///
-/// As `callback` says.
-pub(crate) unsafe extern "C" fn query_gid<D: Driver>(
-    dev: *mut ib_device,
-    _port: u32,
-    index: Int,
-    gid: *mut ib_gid,
-) -> Int {
-    // SAFETY: By the requirements of this function.
-    let dev = unsafe { Device::<D>::from_raw(dev) };
-    from_result(|| {
-        let index = usize::try_from(index).map_err(|_| EINVAL)?;
-        let raw = D::query_gid(dev, index)?;
-        // SAFETY: By the requirements of this function.
-        unsafe { *gid = ib_gid { raw } };
-        Ok(0)
-    })
 }
 
 /// # Safety

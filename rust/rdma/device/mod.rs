@@ -9,6 +9,7 @@
 mod attr;
 pub(super) mod callbacks;
 pub(super) mod counter;
+pub(super) mod gid;
 mod provider;
 pub(super) mod traffic;
 
@@ -52,6 +53,7 @@ pub(super) use self::attr::{
     mtu_enum,
     PKEYS, //
 };
+use self::gid::KeptGid;
 pub use self::{
     attr::{
         port_cap,
@@ -89,6 +91,7 @@ pub struct Device<D: Driver> {
     base: Opaque<ib_device>,
     stats: KVec<rdma_stat_desc>,
     settings: Files<D>,
+    kept_gid: KeptGid,
     data: D::Data,
 }
 
@@ -153,13 +156,6 @@ pub struct DeviceConfig<'a> {
     pub node_desc: &'a CStr,
     /// The number of completion vectors.
     pub num_comp_vectors: u32,
-}
-
-/// An asynchronous event of the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortEvent {
-    /// The table of GIDs has changed (`IB_EVENT_GID_CHANGE`).
-    GidChange,
 }
 
 /// The name of a device and the network namespace in which it is unique.
@@ -241,6 +237,8 @@ impl<D: Driver> Device<D> {
         unsafe { (&raw mut (*this).stats).write(stats) };
         // SAFETY: The core allocated enough, and nobody else uses the field yet.
         unsafe { (&raw mut (*this).settings).write(settings) };
+        // SAFETY: The core allocated enough, and nobody else uses the field yet.
+        unsafe { (&raw mut (*this).kept_gid).write(KeptGid::new()) };
         // SAFETY: Nobody else knows the device yet.
         unsafe { Self::configure(&mut *dev, module, cfg) };
         // SAFETY: As above. The files live as long as the device.
@@ -365,18 +363,6 @@ impl<D: Driver> Device<D> {
     pub fn port_state(&self, ndev: &NetDev) {
         // SAFETY: Both are valid.
         unsafe { bindings::ib_dispatch_port_state_event(self.as_raw(), ndev.as_raw().cast()) };
-    }
-
-    /// Tells the consumers about a change of the port. Any context.
-    pub fn port_event(&self, event: PortEvent) {
-        let mut ev: bindings::ib_event = pin_init::zeroed();
-        ev.event = match event {
-            PortEvent::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
-        };
-        ev.device = self.as_raw();
-        ev.element.port_num = PORT;
-        // SAFETY: The device is initialised; the event is copied.
-        unsafe { bindings::ib_dispatch_event(&ev) };
     }
 }
 
