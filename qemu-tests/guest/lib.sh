@@ -198,6 +198,11 @@ nap() {
 	read -rt "$1" <>/run/silence || true
 }
 
+# reach [OPTION...] ADDRESS: waits until the other guest answers a ping, so that its neighbour entry is
+# there. rdma_cm asks for that once and waits for the answer, which it misses if it comes first
+# (rdma_resolve_ip), or for its time-out, up to a minute in some programs.
+reach() { until_true 20 ping -q -c 1 -W 1 "$@"; }
+
 # until_true SECONDS CMD...: repeats CMD until it succeeds, for states that no event announces.
 until_true() {
 	local end=$((SECONDS + $1))
