@@ -43,4 +43,5 @@
 #include <rdma/rdma_netlink.h>
 #include <rdma/uverbs_ioctl.h>
 
-#include "kapi_helpers.h"
+#include "rust_c.h"
+#include "rust_helpers.h"

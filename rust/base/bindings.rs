@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C API: what bindgen makes of `include/kapi_bindings.h`.
+//! The C API: what bindgen makes of `include/rust_bindings.h`.
 //!
 //! It is for the crates with abstractions, as `rust/bindings` is for the kernel crate. A type that
 //! is complete in the kernel crate's bindings is taken from there.
@@ -33,4 +33,4 @@ type __kernel_size_t = usize;
 type __kernel_ssize_t = isize;
 type __kernel_ptrdiff_t = isize;
 
-include!(env!("KAPI_BINDINGS"));
+include!(env!("RUST_BINDINGS"));

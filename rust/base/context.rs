@@ -14,25 +14,25 @@ use kernel::{
 /// The number of the current CPU. The caller may have been migrated on return.
 pub fn cpu() -> u32 {
     // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_cpu() }
+    unsafe { bindings::raw_smp_processor_id() }
 }
 
 /// Whether softirqs cannot run on this CPU, because one does or the caller has disabled them.
 pub fn in_softirq() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_in_softirq() }
+    unsafe { bindings::softirq_count() }
 }
 
 /// Whether the current task is a kernel thread.
 pub fn in_kthread() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_kthread() }
+    unsafe { bindings::is_kthread() }
 }
 
 /// Whether the current task is exiting. The kernel may be closing its files.
 pub fn exiting() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_exiting() }
+    unsafe { bindings::is_exiting() }
 }
 
 /// Waits until every task that is preempted now has given up the CPU voluntarily, or has returned
@@ -43,20 +43,20 @@ pub fn exiting() -> bool {
 pub fn synchronize_tasks() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have warned.
-    unsafe { bindings::kapi_synchronize_tasks() }
+    unsafe { bindings::synchronize_rcu_tasks() }
 }
 
 /// Lets other tasks run, and lets [`synchronize_tasks`] make progress. May sleep.
 pub fn cond_resched() {
     might_sleep();
     // SAFETY: Sleeping is allowed here, or `might_sleep()` would have warned.
-    unsafe { bindings::kapi_cond_resched() }
+    unsafe { bindings::cond_resched_tasks_rcu_qs() }
 }
 
 /// The tick counter; wraps.
 pub fn jiffies() -> Jiffies {
     // SAFETY: Always safe to call.
-    unsafe { bindings::kapi_jiffies() }
+    unsafe { bindings::jiffies() }
 }
 
 /// Sleeps for at least `ms` milliseconds.

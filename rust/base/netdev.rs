@@ -70,7 +70,7 @@ impl NetNs {
     pub fn addrs(&self, vrf: u32) -> Result<KVec<(SockAddr, u32)>> {
         read_addrs(|out, index, max| {
             // SAFETY: Valid by the type invariants; both have `max` elements.
-            unsafe { bindings::kapi_net_addrs(self.as_raw(), vrf, out, index, max) }
+            unsafe { bindings::base_net_addrs(self.as_raw(), vrf, out, index, max) }
         })
     }
 }
@@ -78,7 +78,7 @@ impl NetNs {
 impl Clone for NetNs {
     fn clone(&self) -> Self {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_get_net(self.0.as_ptr()) };
+        unsafe { bindings::get_net(self.0.as_ptr()) };
         // INVARIANT: The reference was just taken.
         Self(self.0)
     }
@@ -87,7 +87,7 @@ impl Clone for NetNs {
 impl Drop for NetNs {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants.
-        unsafe { bindings::kapi_put_net(self.0.as_ptr()) };
+        unsafe { bindings::put_net(self.0.as_ptr()) };
     }
 }
 
@@ -149,7 +149,7 @@ impl NetDev {
     /// `dev` must be a valid device.
     pub unsafe fn from_raw(dev: *mut bindings::net_device) -> Self {
         // SAFETY: Valid by the contract of this function.
-        unsafe { bindings::kapi_dev_hold(dev) };
+        unsafe { bindings::dev_hold(dev) };
         // SAFETY: Not null, since it is valid.
         // INVARIANT: The reference was just taken.
         Self(unsafe { NonNull::new_unchecked(dev) })
@@ -164,7 +164,7 @@ impl NetDev {
     pub fn name(&self) -> DevName {
         let mut name = [0; bindings::IFNAMSIZ as usize];
         // SAFETY: Valid by the type invariants; `name` has the length that is written.
-        unsafe { bindings::kapi_dev_name(self.0.as_ptr(), name.as_mut_ptr().cast()) };
+        unsafe { bindings::netdev_name(self.0.as_ptr(), name.as_mut_ptr().cast()) };
         DevName(name)
     }
 
@@ -172,7 +172,7 @@ impl NetDev {
     pub fn hw_addr(&self) -> HwAddr {
         let mut addr = [0; bindings::MAX_ADDR_LEN as usize];
         // SAFETY: Valid by the type invariants; `addr` has the length that is written at most.
-        let len = unsafe { bindings::kapi_dev_hw_addr(self.0.as_ptr(), addr.as_mut_ptr()) };
+        let len = unsafe { bindings::dev_hw_addr(self.0.as_ptr(), addr.as_mut_ptr()) };
         HwAddr {
             addr,
             len: len as usize,
@@ -182,37 +182,37 @@ impl NetDev {
     /// The index in its namespace.
     pub fn ifindex(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_dev_ifindex(self.0.as_ptr()) }
+        unsafe { bindings::dev_ifindex(self.0.as_ptr()) }
     }
 
     /// The MTU.
     pub fn mtu(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_dev_mtu(self.0.as_ptr()) }
+        unsafe { bindings::dev_mtu(self.0.as_ptr()) }
     }
 
     /// The largest MTU it can have; 0 if there is no bound.
     pub fn max_mtu(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_dev_max_mtu(self.0.as_ptr()) }
+        unsafe { bindings::dev_max_mtu(self.0.as_ptr()) }
     }
 
     /// The type of the link, see [`arphrd`].
     pub fn arphrd(&self) -> u16 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_dev_type(self.0.as_ptr()) }
+        unsafe { bindings::dev_type(self.0.as_ptr()) }
     }
 
     /// Whether the device is up.
     pub fn is_up(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_dev_is_up(self.0.as_ptr()) }
+        unsafe { bindings::dev_is_up(self.0.as_ptr()) }
     }
 
     /// The namespace, unless it is being dismantled.
     pub fn net(&self) -> Option<NetNs> {
         // SAFETY: Valid by the type invariants.
-        let net = unsafe { bindings::kapi_dev_net(self.0.as_ptr()) };
+        let net = unsafe { bindings::dev_get_net(self.0.as_ptr()) };
         // INVARIANT: The helper took a reference for us, or returned null.
         NonNull::new(net).map(NetNs)
     }
@@ -224,7 +224,7 @@ impl NetDev {
     pub fn addrs(&self) -> Result<KVec<SockAddr>> {
         let read = read_addrs(|out, _, max| {
             // SAFETY: Valid by the type invariants; `out` has `max` elements.
-            unsafe { bindings::kapi_dev_addrs(self.0.as_ptr(), out, max) }
+            unsafe { bindings::base_dev_addrs(self.0.as_ptr(), out, max) }
         })?;
         let mut addrs = KVec::with_capacity(read.len(), GFP_KERNEL)?;
         for (addr, _) in read {
@@ -241,7 +241,7 @@ impl NetDev {
     /// [`include/net/l3mdev.h`]: srctree/include/net/l3mdev.h
     pub fn vrf(&self) -> u32 {
         // SAFETY: Valid as long as `self` is.
-        unsafe { bindings::kapi_dev_vrf(self.as_raw()) }
+        unsafe { bindings::l3mdev_master_ifindex(self.as_raw()) }
     }
 }
 
@@ -285,7 +285,7 @@ impl Clone for NetDev {
 impl Drop for NetDev {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants.
-        unsafe { bindings::kapi_dev_put(self.0.as_ptr()) };
+        unsafe { bindings::dev_put(self.0.as_ptr()) };
     }
 }
 

@@ -28,7 +28,7 @@ impl Process {
     /// The current process. Process context.
     pub fn current() -> Self {
         // SAFETY: Always safe to call.
-        let pid = unsafe { bindings::kapi_get_process() };
+        let pid = unsafe { bindings::get_process() };
         // INVARIANT: Just counted.
         // SAFETY: Whoever runs is of a thread group.
         Self(unsafe { NonNull::new_unchecked(pid) })
@@ -42,13 +42,13 @@ impl Process {
     /// Whether it is the current process. Process context.
     pub fn is_current(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_is_process(self.0.as_ptr()) }
+        unsafe { bindings::is_process(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // SAFETY: Counted by the type invariants.
-        unsafe { bindings::kapi_put_process(self.0.as_ptr()) };
+        unsafe { bindings::put_pid(self.0.as_ptr()) };
     }
 }

@@ -123,7 +123,7 @@ impl ReleaseRef {
         Pin<KBox<T>>: RawWorkItem<0> + Send + 'static,
     {
         // SAFETY: No requirements.
-        if unsafe { bindings::kapi_may_sleep() } {
+        if unsafe { bindings::may_sleep() } {
             T::run(job);
         } else {
             self.enqueue(job);

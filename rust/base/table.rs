@@ -27,7 +27,7 @@ use crate::bindings::{
     xarray, //
 };
 
-/// The target of an [`RcuArc`]. `rcu` is at offset 0, for `kapi_kfree_rcu`.
+/// The target of an [`RcuArc`]. `rcu` is at offset 0, for `kfree_rcu`.
 #[repr(C)]
 #[pin_data]
 struct Inner<E> {
@@ -106,7 +106,7 @@ impl<E> RcuArc<E> {
         // SAFETY: The memory is there until the section ends, and so is the counter.
         let refs = unsafe { &(*ptr.as_ptr()).refs }.as_atomic().as_ptr();
         // SAFETY: `refs` points to the `refcount_t`.
-        let live = unsafe { bindings::kapi_refcount_inc_not_zero(refs.cast()) };
+        let live = unsafe { bindings::refcount_inc_not_zero(refs.cast()) };
         // INVARIANT: Counted.
         live.then(|| Self {
             ptr,
@@ -143,7 +143,7 @@ impl<E> Drop for RcuArc<E> {
         // SAFETY: This was the last reference, and `get_live` makes no new one.
         unsafe { core::ptr::drop_in_place(&raw mut (*ptr).data) };
         // SAFETY: It came from a `KBox`, that is kmalloc, and `rcu` is at offset 0.
-        unsafe { bindings::kapi_kfree_rcu(ptr.cast()) };
+        unsafe { bindings::kfree_rcu(ptr.cast()) };
     }
 }
 
@@ -168,7 +168,7 @@ unsafe impl<E: Send + Sync> Sync for RcuTable<E> {}
 fn init_xa() -> impl PinInit<Opaque<xarray>> {
     Opaque::ffi_init(|slot| {
         // SAFETY: `slot` is a valid place for an xarray.
-        unsafe { bindings::kapi_xa_init(slot) }
+        unsafe { bindings::xa_init(slot) }
     })
 }
 
@@ -195,7 +195,7 @@ impl<E> RcuTable<E> {
     pub fn insert(&self, index: u32, entry: RcuArc<E>) -> Result {
         let raw = entry.into_raw();
         // SAFETY: The xarray is initialised; the table takes the reference.
-        to_result(unsafe { bindings::kapi_xa_insert(self.xa.get(), index as usize, raw.cast()) })
+        to_result(unsafe { bindings::xa_insert_irq(self.xa.get(), index as usize, raw.cast()) })
             .inspect_err(|_| {
                 // SAFETY: The table did not take it.
                 drop(unsafe { RcuArc::from_raw(NonNull::new_unchecked(raw)) });
@@ -205,7 +205,7 @@ impl<E> RcuTable<E> {
     /// Takes an object out. May sleep.
     pub fn remove(&self, index: u32) -> Option<RcuArc<E>> {
         // SAFETY: The xarray is initialised.
-        let entry = unsafe { bindings::kapi_xa_erase(self.xa.get(), index as usize) };
+        let entry = unsafe { bindings::xa_erase_irq(self.xa.get(), index as usize) };
         let entry = NonNull::new(entry.cast::<Inner<E>>())?;
         // SAFETY: The table gives up its reference.
         Some(unsafe { RcuArc::from_raw(entry) })
@@ -215,7 +215,7 @@ impl<E> RcuTable<E> {
     pub fn for_each(&self, mut f: impl FnMut(u32, RcuArc<E>)) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::kapi_xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::xa_find(self.xa.get(), &mut index) }.is_null() {
             if let Some(entry) = self.get(index as u32) {
                 f(index as u32, entry);
             }
@@ -229,7 +229,7 @@ impl<E> PinnedDrop for RcuTable<E> {
     fn drop(self: Pin<&mut Self>) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::kapi_xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::xa_find(self.xa.get(), &mut index) }.is_null() {
             drop(self.remove(index as u32));
         }
         // SAFETY: The xarray is initialised, and not used any more.
@@ -270,20 +270,20 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
     fn find(&self, index: &mut usize, exact: bool) -> Option<ARef<O>> {
         let xa = self.xa.get();
         // SAFETY: The xarray is initialised.
-        let flags = unsafe { bindings::kapi_xa_lock(xa) };
+        let flags = unsafe { bindings::xa_lock_irqsave(xa) };
         let entry = if exact {
             // SAFETY: The xarray is initialised, and locked.
             unsafe { bindings::xa_load(xa, *index) }
         } else {
             // SAFETY: As above; `index` is valid.
-            unsafe { bindings::kapi_xa_find(xa, index) }
+            unsafe { bindings::xa_find(xa, index) }
         };
         let found = NonNull::new(entry.cast::<O>()).map(|obj| {
             // SAFETY: The table has a reference, which cannot go away under the lock.
             ARef::from(unsafe { obj.as_ref() })
         });
         // SAFETY: Locked above.
-        unsafe { bindings::kapi_xa_unlock(xa, flags) };
+        unsafe { bindings::xa_unlock_irqrestore(xa, flags) };
         found
     }
 
@@ -297,7 +297,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
         let raw = ARef::into_raw(obj);
         // SAFETY: The xarray is initialised; the table takes the reference.
         to_result(unsafe {
-            bindings::kapi_xa_insert(self.xa.get(), index as usize, raw.as_ptr().cast())
+            bindings::xa_insert_irq(self.xa.get(), index as usize, raw.as_ptr().cast())
         })
         .inspect_err(|_| {
             // SAFETY: The table did not take it.
@@ -308,7 +308,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
     /// Takes an object out. May sleep.
     pub fn remove(&self, index: u32) -> Option<ARef<O>> {
         // SAFETY: The xarray is initialised.
-        let entry = unsafe { bindings::kapi_xa_erase(self.xa.get(), index as usize) };
+        let entry = unsafe { bindings::xa_erase_irq(self.xa.get(), index as usize) };
         let entry = NonNull::new(entry.cast::<O>())?;
         // SAFETY: The table gives up its reference.
         Some(unsafe { ARef::from_raw(entry) })

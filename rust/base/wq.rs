@@ -67,7 +67,7 @@ impl WorkQueue {
             _ => 0,
         };
         // SAFETY: The name is valid for the duration of the call, which copies it.
-        let wq = unsafe { bindings::kapi_alloc_workqueue(name.as_char_ptr(), flags, most) };
+        let wq = unsafe { bindings::alloc_workqueue(name.as_char_ptr(), flags, most) };
         // INVARIANT: It was just made.
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }
@@ -82,7 +82,7 @@ impl WorkQueue {
     {
         // A CPU that was never online has no worker, so the item would wait forever.
         // SAFETY: Always safe to call; the helper checks the number.
-        let cpu = if unsafe { bindings::kapi_cpu_online(cpu) } {
+        let cpu = if unsafe { bindings::cpu_online(cpu) } {
             cpu as ffi::c_int
         } else {
             bindings::wq_misc_consts_WORK_CPU_UNBOUND as ffi::c_int
@@ -116,7 +116,7 @@ impl WorkQueue {
     pub fn flush(&self) {
         might_sleep();
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_flush_workqueue(self.0.as_ptr()) };
+        unsafe { bindings::flush_workqueue(self.0.as_ptr()) };
     }
 }
 

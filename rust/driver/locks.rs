@@ -18,7 +18,7 @@
 //!   [`Rank::Windows`] is the only spinlock that may be held outside of it: the others are taken in
 //!   hard interrupts, and a gate may not be. Nothing is locked inside of it.
 //! - The gate of memory on demand comes after that of its region, and after the mutex of the memory
-//!   (`kapi_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
+//!   (`soft_odp_range`), which the kernel takes to free memory. Nothing is allocated under it.
 //! - The mutex of the programs that have memory on demand (`soft::mem::programs::Programs`) is a
 //!   leaf. It is taken in process context, when such memory is registered or given back.
 //!

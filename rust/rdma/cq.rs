@@ -206,7 +206,7 @@ pub(super) unsafe extern "C" fn create_cq<D: Driver>(
         null_mut()
     } else {
         // SAFETY: By the requirements of this function.
-        unsafe { bindings::kapi_bundle_udata(attrs) }
+        unsafe { bindings::bundle_udata(attrs) }
     };
     // SAFETY: By *valid*: the core does not change the attributes during the call.
     let attr = unsafe { &*attr };

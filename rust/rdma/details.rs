@@ -51,7 +51,7 @@ impl Details<'_> {
         describe: impl FnOnce(&mut Details<'_>) -> Result,
     ) -> Result {
         // SAFETY: By the requirements of this function.
-        let table = unsafe { bindings::kapi_driver_nest(msg) };
+        let table = unsafe { bindings::nla_nest_driver(msg) };
         if table.is_null() {
             return Err(EMSGSIZE);
         }
@@ -62,9 +62,9 @@ impl Details<'_> {
         });
         match result {
             // SAFETY: Opened above.
-            Ok(()) => unsafe { bindings::kapi_nest_end(msg, table) },
+            Ok(()) => unsafe { bindings::nla_nest_end(msg, table) },
             // SAFETY: Opened above, and nothing has closed it.
-            Err(_) => unsafe { bindings::kapi_nest_cancel(msg, table) },
+            Err(_) => unsafe { bindings::nla_nest_cancel(msg, table) },
         }
         result
     }

@@ -7,6 +7,11 @@ use core::ptr::NonNull;
 use kernel::{
     error::to_result,
     ffi,
+    mm::virt::VmaNew,
+    page::{
+        page_align,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::{
         aref::ARef,
@@ -17,6 +22,7 @@ use kernel::{
 };
 
 use crate::{
+    callback::to_errno,
     device::Driver,
     ucontext::{
         Customer,
@@ -46,7 +52,7 @@ use base::bindings::{
 ///
 /// # Invariants
 ///
-/// `ptr` came from `kapi_ring_alloc` for `len` bytes.
+/// `ptr` came from `ring_alloc` for `len` bytes.
 pub struct RingMem {
     ptr: NonNull<u8>,
     len: usize,
@@ -65,7 +71,7 @@ impl RingMem {
             return Err(EINVAL);
         }
         // SAFETY: No requirements.
-        let ptr = unsafe { bindings::kapi_ring_alloc(len) };
+        let ptr = unsafe { bindings::ring_alloc(len) };
         // INVARIANT: As just allocated.
         let mem = Self {
             ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
@@ -91,7 +97,7 @@ impl RingMem {
 
 impl Drop for RingMem {
     fn drop(&mut self) {
-        // SAFETY: Allocated by `kapi_ring_alloc` by the type invariants; nobody uses it any more.
+        // SAFETY: Allocated by `ring_alloc` by the type invariants; nobody uses it any more.
         unsafe { bindings::vfree(self.ptr.as_ptr().cast()) };
     }
 }
@@ -199,17 +205,37 @@ pub(super) unsafe extern "C" fn mmap_callback(
     if entry.is_null() {
         return EINVAL.to_errno();
     }
-    {
-        // SAFETY: The entry is in an `Inner`; the reference just taken keeps it.
-        let inner = unsafe { &*entry.cast::<Inner>() };
-        let (ring, len) = (inner.mem.ptr.as_ptr().cast(), inner.mem.len);
-        // SAFETY: `ring` has `len` bytes by the type invariants of `RingMem`, and whole pages; each
-        // that is mapped gets a reference.
-        let ret = unsafe { bindings::kapi_ring_map(vma, ring, len) };
-        // SAFETY: Taken above.
-        unsafe { bindings::rdma_user_mmap_entry_put(entry) };
-        ret
+    // SAFETY: The entry is in an `Inner`; the reference just taken keeps it.
+    let mem = unsafe { &(*entry.cast::<Inner>()).mem };
+    // SAFETY: By the requirements of this function.
+    let result = unsafe { map(vma, mem) };
+    // SAFETY: Taken above, and `mem` is not used any more.
+    unsafe { bindings::rdma_user_mmap_entry_put(entry) };
+    to_errno(result)
+}
+
+/// Maps all of `mem`. As `remap_vmalloc_range`, which takes only memory of `vmalloc_user`.
+///
+/// # Safety
+///
+/// `vma` is being set up.
+unsafe fn map(vma: *mut vm_area_struct, mem: &RingMem) -> Result {
+    // SAFETY: By the requirements of this function.
+    let new = unsafe { VmaNew::from_raw(vma) };
+    if Some(new.end() - new.start()) != page_align(mem.len) {
+        return Err(EINVAL);
     }
+    for offset in (0..mem.len).step_by(PAGE_SIZE) {
+        // SAFETY: `offset` is inside.
+        let at = unsafe { mem.ptr.add(offset) };
+        // SAFETY: It came from `ring_alloc` by the type invariants.
+        let page = unsafe { bindings::vmalloc_to_page(at.as_ptr().cast()) };
+        // SAFETY: By the requirements of this function; the mapping gets a reference to the page.
+        to_result(unsafe { bindings::vm_insert_page(vma, new.start() + offset, page) })?;
+    }
+    new.set_dontexpand();
+    new.set_dontdump();
+    Ok(())
 }
 
 /// `ib_device_ops.mmap_free`: the last reference to an entry is gone.

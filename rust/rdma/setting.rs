@@ -103,7 +103,7 @@ impl<D: Driver> Files<D> {
             // The attribute is the first of the structure.
             let attr = file.attr.get().cast::<attribute>();
             // SAFETY: It is complete, and nobody knows it yet.
-            unsafe { bindings::kapi_sysfs_attr_init(attr) };
+            unsafe { bindings::sysfs_attr_init(attr) };
             list.push(attr, GFP_KERNEL)?;
         }
         list.push(null_mut(), GFP_KERNEL)?;
@@ -175,7 +175,7 @@ unsafe extern "C" fn store<D: Driver>(
     let dev = unsafe { device_of::<D>(dev) };
     // The mode of the file only requires root in the eyes of the file system.
     // SAFETY: The device is registered.
-    if !unsafe { bindings::kapi_net_admin(dev.as_raw()) } {
+    if !unsafe { bindings::ib_net_admin(dev.as_raw()) } {
         return EPERM.to_errno() as isize;
     }
     // SAFETY: sysfs calls for one of the files of `D`, which outlive the registration.

@@ -100,7 +100,7 @@ pub struct Answer<'a> {
 
 impl Answer<'_> {
     /// The number of the attribute: the first of those that are drivers'.
-    pub const ATTR: u32 = bindings::kapi_attr_KAPI_ATTR_QUERY_CONTEXT;
+    pub const ATTR: u32 = bindings::rust_rdma_attr_RUST_RDMA_ATTR_QUERY_CONTEXT;
 
     /// Writes the answer, cut off where the room for it ends. May sleep.
     pub fn respond<T: Immutable + IntoBytes>(&mut self, resp: &T) -> Result {
@@ -139,7 +139,7 @@ impl<'a, D: Driver> Customer<'a, D> {
             return None;
         }
         // SAFETY: By the requirements of this function.
-        let ctx = unsafe { bindings::kapi_udata_ucontext(udata) };
+        let ctx = unsafe { bindings::udata_ucontext(udata) };
         if ctx.is_null() {
             return None;
         }
@@ -181,7 +181,7 @@ pub(super) unsafe extern "C" fn query_ucontext<D: Driver>(
     ctx: *mut ib_ucontext,
     attrs: *mut uverbs_attr_bundle,
 ) -> Int {
-    // INVARIANT: By *valid*. The core demands the attribute, as `kapi_driver_def` says.
+    // INVARIANT: By *valid*. The core demands the attribute, as `rust_rdma_driver_def` says.
     let mut answer = Answer {
         raw: attrs,
         _p: PhantomData,

@@ -42,20 +42,20 @@ unsafe impl Backend for IrqSave {
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: The lock is initialised, by the contract of `lock`.
-        unsafe { bindings::kapi_spin_lock_irqsave(ptr) }
+        unsafe { bindings::spin_lock_irqsave(ptr) }
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, flags: &Self::GuardState) {
         // SAFETY: The caller owns the lock, and `flags` is what locking it returned.
-        unsafe { bindings::kapi_spin_unlock_irqrestore(ptr, *flags) }
+        unsafe { bindings::spin_unlock_irqrestore(ptr, *flags) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         let mut flags = 0;
         // SAFETY: The lock is initialised, by the contract of `try_lock`.
-        unsafe { bindings::kapi_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+        unsafe { bindings::spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
     #[inline]

@@ -94,7 +94,6 @@ use rdma::{
     Setting,
     Traffic, //
 };
-use soft::mem::odp;
 
 /// "bmt", as in the C driver: user space identifies the device by it.
 const VENDOR_ID: u32 = 0x62_6d_74;
@@ -386,7 +385,7 @@ impl Driver for Siw {
             mem_window: true,
             mem_window_2b: true,
             allow_user_unreg: true,
-            on_demand: odp::is_possible(),
+            on_demand: true,
             max_qp: limits::QP,
             max_qp_wr: limits::QP_WR,
             max_send_sge: limits::SGE,

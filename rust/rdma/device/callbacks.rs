@@ -185,5 +185,5 @@ pub(crate) unsafe extern "C" fn dealloc<D: Driver>(dev: *mut ib_device) {
     context::synchronize_tasks();
     // SAFETY: The core makes its queue before anybody can have a device, and nothing on it removes
     // one.
-    unsafe { bindings::kapi_flush_workqueue(bindings::ib_wq) };
+    unsafe { bindings::flush_workqueue(bindings::ib_wq) };
 }

@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C" fn get_netdev<D: Driver>(
     if !netdev.is_null() {
         // SAFETY: The port had a reference in this grace period, and a network device does not end
         // in the one in which its last reference was put.
-        unsafe { bindings::kapi_dev_hold(netdev) };
+        unsafe { bindings::dev_hold(netdev) };
     }
     netdev
 }

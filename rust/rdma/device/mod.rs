@@ -177,7 +177,7 @@ impl DeviceName<'_> {
         // this function it stays as it is.
         let name = unsafe { CStr::from_char_ptr((&raw const (*dev).name).cast()) };
         // SAFETY: By the requirements of this function the device has a namespace, and stays there.
-        let netns = unsafe { bindings::kapi_ib_netns(dev) };
+        let netns = unsafe { bindings::ib_netns(dev) };
         Self {
             name,
             netns: (netns != 0).then_some(netns),
@@ -269,7 +269,7 @@ impl<D: Driver> Device<D> {
         // Connections are sockets of the host: a port mapper would keep them apart from its own.
         dev.iw_driver_flags = bindings::iw_flags_IW_F_NO_PORT_MAP;
         if <D::Ucontext>::HAS_QUERY {
-            dev.driver_def = (&raw const bindings::kapi_driver_def).cast();
+            dev.driver_def = (&raw const bindings::rust_rdma_driver_def).cast();
         }
         dev.ops.owner = module.as_ptr();
         // SAFETY: `dev` is valid; what the structure points to is static.
@@ -329,7 +329,7 @@ impl<D: Driver> Device<D> {
         // SAFETY: It is held.
         let held = unsafe { NetDev::from_raw(ndev) };
         // SAFETY: `held` has a reference of its own; this is the one just taken.
-        unsafe { bindings::kapi_dev_put(ndev) };
+        unsafe { bindings::dev_put(ndev) };
         Some(held)
     }
 
@@ -407,7 +407,7 @@ impl<D: Driver> NewDevice<'_, D> {
     pub fn register(self, name: &CStr) -> Result {
         let dev = self.as_raw();
         // SAFETY: The device is not known to anybody yet.
-        unsafe { bindings::kapi_ib_name_by_user(dev) };
+        unsafe { bindings::ib_mark_name_assigned_by_user(dev) };
         // SAFETY: The device is complete.
         to_result(unsafe { bindings::ib_register_device(dev, name.as_char_ptr(), null_mut()) })?;
         // The core owns it now.
@@ -466,13 +466,13 @@ impl<D: Driver> Drop for DeviceRef<D> {
 /// Whether a port on this network device is active (`ib_get_curr_port_state`).
 pub fn port_active(ndev: &NetDev) -> bool {
     // SAFETY: `ndev` is valid.
-    unsafe { bindings::kapi_port_active(ndev.as_raw()) }
+    unsafe { bindings::ib_port_active(ndev.as_raw()) }
 }
 
 /// The number of CPUs that there may be.
 pub fn num_possible_cpus() -> u32 {
     // SAFETY: No requirements.
-    unsafe { bindings::kapi_num_possible_cpus() }
+    unsafe { bindings::num_possible_cpus() }
 }
 
 /// The GUID made of a MAC address (`addrconf_addr_eui48`).

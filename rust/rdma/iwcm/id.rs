@@ -142,14 +142,14 @@ impl<D: Driver> CmId<D> {
     pub fn has_qp(&self, qp: &Qp<D>) -> bool {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
         // long. Of the QP only the address is used.
-        unsafe { bindings::kapi_cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
+        unsafe { bindings::cm_id_has_qp(self.raw.as_ptr(), qp.as_raw()) }
     }
 
     /// The namespace in which the consumer made the identifier.
     pub fn net(&self) -> NetNs {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own, and
         // with it the namespace, for as long.
-        let net = unsafe { bindings::kapi_cm_id_get_net(self.raw.as_ptr()) };
+        let net = unsafe { bindings::cm_id_get_net(self.raw.as_ptr()) };
         // SAFETY: The reference was just taken.
         unsafe { NetNs::from_raw(net) }
     }
@@ -166,7 +166,7 @@ impl<D: Driver> CmId<D> {
     pub fn server(&self) -> usize {
         // SAFETY: The identifier is valid by the type invariants; its consumer keeps its own for as
         // long. What that refers to is only a number here.
-        unsafe { bindings::kapi_cm_id_server(self.raw.as_ptr()) }
+        unsafe { bindings::cm_id_server(self.raw.as_ptr()) }
     }
 
     /// Reports an event. Any context. If it fails, the consumer does not get the event.

@@ -136,7 +136,7 @@ impl Iterator for Elements<'_> {
         let (mut addr, mut len) = (0, 0);
         // SAFETY: An element by the type invariants.
         // INVARIANT: The element behind it, or null.
-        self.next = unsafe { bindings::kapi_sg_next(self.next, &mut addr, &mut len) };
+        self.next = unsafe { bindings::sg_next_dma(self.next, &mut addr, &mut len) };
         let skip = core::mem::take(&mut self.skip);
         let element = len.checked_sub(skip).ok_or(EINVAL);
         Some(element.map(|len| (addr.wrapping_add(skip), len)))

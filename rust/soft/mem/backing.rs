@@ -169,7 +169,7 @@ impl Backing {
             Self::Dma(_) => {
                 let addr = usize::try_from(offset).ok()?;
                 // SAFETY: No requirements. It keeps addresses out that no consumer can mean.
-                let room = unsafe { bindings::kapi_direct_map_room(addr) };
+                let room = unsafe { bindings::direct_map_room(addr) };
                 (room != 0).then_some((NonNull::new(addr as *mut u8)?, room))
             }
         }

@@ -30,7 +30,7 @@ use rdma::{
 ///
 /// # Invariants
 ///
-/// `attach` is from `kapi_dmabuf_get`, which mapped `len` bytes at `addr`, for `_device`.
+/// `attach` is from `soft_dmabuf_get`, which mapped `len` bytes at `addr`, for `_device`.
 pub(super) struct DmaBuf {
     attach: NonNull<dma_buf_attachment>,
     addr: NonNull<ffi::c_void>,
@@ -56,7 +56,7 @@ impl DmaBuf {
         // SAFETY: The device is registered, or on its way there, and the result keeps it. There is
         // room for the results.
         let attach = from_err_ptr(unsafe {
-            bindings::kapi_dmabuf_get(dev.as_raw(), fd, write, &mut addr, &mut len)
+            bindings::soft_dmabuf_get(dev.as_raw(), fd, write, &mut addr, &mut len)
             //
         })?;
         // INVARIANT: Just mapped: nothing is null.
@@ -88,6 +88,6 @@ impl DmaBuf {
 impl Drop for DmaBuf {
     fn drop(&mut self) {
         // SAFETY: Mapped by the type invariants, and used by nobody.
-        unsafe { bindings::kapi_dmabuf_put(self.attach.as_ptr(), self.addr.as_ptr()) };
+        unsafe { bindings::soft_dmabuf_put(self.attach.as_ptr(), self.addr.as_ptr()) };
     }
 }

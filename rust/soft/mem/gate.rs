@@ -17,7 +17,7 @@ use kernel::{
 
 use base::bindings::{
     self,
-    kapi_gate, //
+    soft_gate, //
 };
 
 /// A value that is used while the gate is open.
@@ -55,7 +55,7 @@ use base::bindings::{
 #[pin_data]
 pub struct InUse<T = ()> {
     #[pin]
-    gate: Opaque<kapi_gate>,
+    gate: Opaque<soft_gate>,
     open: UnsafeCell<bool>,
     value: UnsafeCell<T>,
 }
@@ -72,7 +72,7 @@ impl<T> InUse<T> {
         pin_init!(Self {
             gate <- Opaque::ffi_init(|slot| {
                 // SAFETY: `slot` is a valid place for a gate.
-                unsafe { bindings::kapi_gate_init(slot) }
+                unsafe { bindings::soft_gate_init(slot) }
             }),
             open: UnsafeCell::new(open),
             value: UnsafeCell::new(value),
@@ -84,7 +84,7 @@ impl<T> InUse<T> {
     /// The user delays updates, so it may do only one piece of work of bounded size.
     pub fn enter(&self) -> Option<Access<'_, T>> {
         // SAFETY: The gate is initialised and pinned.
-        let stayed = unsafe { bindings::kapi_gate_enter(self.gate.get()) };
+        let stayed = unsafe { bindings::soft_gate_enter(self.gate.get()) };
         // INVARIANT: Just entered.
         let access = Access {
             gate: self,
@@ -100,14 +100,14 @@ impl<T> InUse<T> {
     /// The change should return what it replaces, so that the drop is outside of the lock.
     pub fn update<R>(&self, change: impl FnOnce(&mut T, &mut bool) -> R) -> R {
         // SAFETY: The gate is initialised and pinned.
-        let stayed = unsafe { bindings::kapi_gate_lock(self.gate.get()) };
+        let stayed = unsafe { bindings::soft_gate_lock(self.gate.get()) };
         // SAFETY: The gate is locked: nobody else refers to the value.
         let value = unsafe { &mut *self.value.get() };
         // SAFETY: The gate is locked: nobody else refers to the state.
         let open = unsafe { &mut *self.open.get() };
         let ret = change(value, open);
         // SAFETY: Locked above.
-        unsafe { bindings::kapi_gate_unlock(self.gate.get(), stayed) };
+        unsafe { bindings::soft_gate_unlock(self.gate.get(), stayed) };
         ret
     }
 }
@@ -135,6 +135,6 @@ impl<T> Deref for Access<'_, T> {
 impl<T> Drop for Access<'_, T> {
     fn drop(&mut self) {
         // SAFETY: This CPU is inside of a gate by the type invariants.
-        unsafe { bindings::kapi_gate_exit(self.stayed) };
+        unsafe { bindings::soft_gate_exit(self.stayed) };
     }
 }

@@ -58,9 +58,9 @@ use crate::mem::{
 use base::{
     bindings::{
         self,
-        kapi_gate,
-        kapi_odp,
-        kapi_odp_range, //
+        soft_gate,
+        soft_odp,
+        soft_odp_range, //
     },
     release::ReleaseRef,
     sync::AccessOnce,
@@ -86,31 +86,25 @@ type Leaf = [Atomic<usize>; LEAF];
 
 /// Returns the range of `pages` pages of the current process from `first` on, which is the address
 /// of one. May sleep.
-fn range(first: usize, pages: usize) -> Result<NonNull<kapi_odp_range>> {
+fn range(first: usize, pages: usize) -> Result<NonNull<soft_odp_range>> {
     // SAFETY: The address is aligned, and the pages end where addresses do, or before.
-    let range = from_err_ptr(unsafe { bindings::kapi_odp_get(first, pages) })?;
+    let range = from_err_ptr(unsafe { bindings::soft_odp_get(first, pages) })?;
     NonNull::new(range).ok_or(EFAULT)
-}
-
-/// Whether the kernel has memory on demand.
-pub fn is_possible() -> bool {
-    // SAFETY: No requirements.
-    unsafe { bindings::kapi_odp_possible() }
 }
 
 /// # Invariants
 ///
-/// `odp` came from `kapi_odp_get`, and knows `owner` as soon as it is in an [`OdpUmem`]. The
+/// `odp` came from `soft_odp_get`, and knows `owner` as soon as it is in an [`OdpUmem`]. The
 /// pointers in `leaves` are null or from a `KBox`, and stay.
 #[pin_data(PinnedDrop)]
 struct Inner {
     #[pin]
     work: Work<Self>,
     #[pin]
-    owner: Opaque<kapi_odp>,
+    owner: Opaque<soft_odp>,
     #[pin]
-    gate: Opaque<kapi_gate>,
-    odp: NonNull<kapi_odp_range>,
+    gate: Opaque<soft_gate>,
+    odp: NonNull<soft_odp_range>,
     leaves: KVVec<Atomic<*mut Leaf>>,
     layout: PageLayout,
     start: u64,
@@ -180,9 +174,9 @@ impl OdpUmem {
         let inner = KBox::try_pin_init(
             try_pin_init!(Inner {
                 work <- new_work!("odp"),
-                owner: Opaque::new(kapi_odp { clear: Some(clear) }),
+                owner: Opaque::new(soft_odp { clear: Some(clear) }),
                 // SAFETY: The place of the gate is valid, and stays.
-                gate <- Opaque::ffi_init(|gate| unsafe { bindings::kapi_gate_init(gate) }),
+                gate <- Opaque::ffi_init(|gate| unsafe { bindings::soft_gate_init(gate) }),
                 leaves,
                 layout,
                 start,
@@ -195,8 +189,8 @@ impl OdpUmem {
             }? Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // SAFETY: The memory is valid. The owner stays until `kapi_odp_release` has returned.
-        unsafe { bindings::kapi_odp_own(inner.odp.as_ptr(), inner.owner.get()) };
+        // SAFETY: The memory is valid. The owner stays until `soft_odp_release` has returned.
+        unsafe { bindings::soft_odp_own(inner.odp.as_ptr(), inner.owner.get()) };
         // INVARIANT: It is there.
         Ok(Self(Some(inner)))
     }
@@ -215,7 +209,7 @@ impl OdpUmem {
     pub fn is_of_current(&self) -> bool {
         self.0.as_ref().is_some_and(|inner| {
             // SAFETY: Valid by the type invariants.
-            unsafe { bindings::kapi_odp_is_of_current(inner.odp.as_ptr()) }
+            unsafe { bindings::soft_odp_is_of_current(inner.odp.as_ptr()) }
         })
     }
 
@@ -235,7 +229,7 @@ impl OdpUmem {
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         let inner = self.0.as_ref()?;
         // SAFETY: The gate is initialised, and stays.
-        let stayed = unsafe { bindings::kapi_gate_enter_deeper(inner.gate.get()) };
+        let stayed = unsafe { bindings::soft_gate_enter_deeper(inner.gate.get()) };
         // INVARIANT: Just entered.
         Some(Inside {
             inner,
@@ -276,10 +270,10 @@ impl Inner {
             let flags = GFP_KERNEL_ACCOUNT | kernel::alloc::flags::__GFP_ZERO;
             // A worker may be what brings the page.
             // SAFETY: Valid by the type invariants.
-            let old = unsafe { bindings::kapi_odp_charge(self.odp.as_ptr()) };
+            let old = unsafe { bindings::soft_odp_charge(self.odp.as_ptr()) };
             let new = KBox::<Leaf>::new_uninit(flags);
-            // SAFETY: From `kapi_odp_charge` in this context.
-            unsafe { bindings::kapi_odp_charged(old) };
+            // SAFETY: From `soft_odp_charge` in this context.
+            unsafe { bindings::soft_odp_charged(old) };
             // SAFETY: All of it is zero, which is a valid leaf.
             let new = KBox::into_raw(unsafe { new?.assume_init() });
             leaf = new;
@@ -305,12 +299,12 @@ impl Inner {
         // SAFETY: Valid by the type invariants; the pages are inside, as the leaves are, and the
         // array has room for a leaf.
         to_result(unsafe {
-            bindings::kapi_odp_map(odp, page, count, write, fault, found.as_mut_ptr())
+            bindings::soft_odp_map(odp, page, count, write, fault, found.as_mut_ptr())
         })?;
         let (mut new, mut usable) = (0, true);
         for (at, pfn) in (page..page + count).zip(found.iter()) {
             // SAFETY: Found just now; the mutex is locked.
-            let addr = unsafe { bindings::kapi_odp_page(*pfn, write) };
+            let addr = unsafe { bindings::soft_odp_page(*pfn, write) };
             let Some(entry) = leaf.get(at % LEAF) else {
                 continue;
             };
@@ -326,8 +320,8 @@ impl Inner {
             new += u64::from(old & PRESENT == 0);
             entry.store(addr | flags, Release);
         }
-        // SAFETY: `kapi_odp_map` was successful.
-        unsafe { bindings::kapi_odp_unlock(odp) };
+        // SAFETY: `soft_odp_map` was successful.
+        unsafe { bindings::soft_odp_unlock(odp) };
         match usable {
             true => Ok(new),
             false => Err(EFAULT),
@@ -361,7 +355,7 @@ impl Inner {
 impl PinnedDrop for Inner {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Valid by the type invariants, and the owner is the one that `odp` knows.
-        unsafe { bindings::kapi_odp_release(self.odp.as_ptr(), self.owner.get()) };
+        unsafe { bindings::soft_odp_release(self.odp.as_ptr(), self.owner.get()) };
         for leaf in &self.leaves {
             let leaf = leaf.read_once();
             if !leaf.is_null() {
@@ -412,7 +406,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // SAFETY: This CPU is inside of such a gate by the type invariants.
-        unsafe { bindings::kapi_gate_exit_deeper(self.stayed) };
+        unsafe { bindings::soft_gate_exit_deeper(self.stayed) };
     }
 }
 
@@ -421,7 +415,7 @@ impl Drop for Inside<'_> {
 /// # Safety
 ///
 /// `owner` is in an [`Inner`] whose memory has its mutex locked.
-unsafe extern "C" fn clear(owner: *mut kapi_odp, first: usize, end: usize) {
+unsafe extern "C" fn clear(owner: *mut soft_odp, first: usize, end: usize) {
     // SAFETY: By the requirements of this function.
     let inner = unsafe { container_of!(Opaque::cast_from(owner), Inner, owner) };
     // SAFETY: By the requirements of this function; it is only read.
@@ -438,12 +432,12 @@ unsafe extern "C" fn clear(owner: *mut kapi_odp, first: usize, end: usize) {
         return;
     }
     // SAFETY: The gate is initialised, and stays.
-    unsafe { bindings::kapi_gate_wait_deeper(inner.gate.get()) };
+    unsafe { bindings::soft_gate_wait_deeper(inner.gate.get()) };
     inner.for_each(first, end, |entry| {
         let old = entry.read_once();
         if old & WRITABLE != 0 {
             // SAFETY: The page is the program's until the notifier returns.
-            unsafe { bindings::kapi_odp_dirty(old & !WRITABLE) };
+            unsafe { bindings::soft_odp_dirty(old & !WRITABLE) };
         }
         entry.write_once(0);
     });

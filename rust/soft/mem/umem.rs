@@ -69,7 +69,7 @@ impl Pinned {
         while !sg.is_null() && left != 0 {
             let (mut addr, mut len) = (0, 0);
             // SAFETY: An element of the list of this memory, which has its addresses.
-            sg = unsafe { bindings::kapi_sg_next(sg, &mut addr, &mut len) };
+            sg = unsafe { bindings::sg_next_dma(sg, &mut addr, &mut len) };
             let run = len.saturating_sub(skip).min(left);
             f(addr.wrapping_add(skip), run)?;
             skip = 0;
@@ -183,7 +183,7 @@ impl Umem {
         // user's limits.
         // SAFETY: The device is registered, or on its way there.
         let umem = from_err_ptr(unsafe {
-            bindings::kapi_umem_get(dev.as_raw(), start as usize, len as usize, access as i32)
+            bindings::ib_umem_get_va(dev.as_raw(), start as usize, len as usize, access as i32)
         })?;
         // INVARIANT: Just pinned, which does not give null.
         let pinned = Pinned {

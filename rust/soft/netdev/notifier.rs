@@ -169,7 +169,7 @@ unsafe extern "C" fn netdev_callback(
         )
     };
     // SAFETY: The chain passes a `netdev_notifier_info`.
-    let dev = unsafe { bindings::kapi_notifier_dev(info) };
+    let dev = unsafe { bindings::netdev_notifier_info_to_dev(info) };
     // SAFETY: The device is valid during the call.
     let dev = unsafe { NetDev::from_raw(dev) };
     let event = match event as u32 {
@@ -233,7 +233,7 @@ unsafe extern "C" fn inet_callback(
         &*kernel::container_of!(nb.cast::<Opaque<bindings::notifier_block>>(), Blocks, inet)
     };
     // SAFETY: The chain passes a `struct in_ifaddr`.
-    unsafe { address_event(&*blocks.handler, event, ifa, bindings::kapi_inetaddr) }
+    unsafe { address_event(&*blocks.handler, event, ifa, bindings::base_inetaddr) }
 }
 
 /// # Safety
@@ -250,5 +250,5 @@ unsafe extern "C" fn inet6_callback(
         &*kernel::container_of!(nb.cast::<Opaque<bindings::notifier_block>>(), Blocks, inet6)
     };
     // SAFETY: The chain passes a `struct inet6_ifaddr`.
-    unsafe { address_event(&*blocks.handler, event, ifa, bindings::kapi_inet6addr) }
+    unsafe { address_event(&*blocks.handler, event, ifa, bindings::base_inet6addr) }
 }

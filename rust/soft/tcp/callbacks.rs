@@ -64,7 +64,7 @@ pub(super) enum Owner {
     Listener(Arc<dyn Acceptor>),
 }
 
-pub(super) type Stock = bindings::kapi_sk_callbacks;
+pub(super) type Stock = bindings::soft_sk_callbacks;
 
 /// The callbacks of a connection with an owner.
 pub(super) const STREAM: Stock = Stock {
@@ -99,7 +99,7 @@ pub(super) unsafe fn swap(
     let new = owner.map_or(null_mut(), KBox::into_raw);
     let mut old: *mut ffi::c_void = null_mut();
     // SAFETY: The socket is valid by the contract of this function, the pointers are.
-    let ret = unsafe { bindings::kapi_sk_swap(sk, callbacks, new.cast(), &mut old) };
+    let ret = unsafe { bindings::soft_sk_swap(sk, callbacks, new.cast(), &mut old) };
     // The box that the socket does not point to is ours: the former owner, or on an error the new
     // one.
     let unused = if ret == 0 { old.cast() } else { new };
@@ -118,7 +118,7 @@ pub(super) unsafe fn swap(
 /// `sk` must be a valid socket, locked by this context as TCP does for callbacks.
 unsafe fn with_stream(sk: *mut bindings::sock, f: impl FnOnce(&dyn SocketEvents)) {
     // SAFETY: The socket is valid.
-    let owner = unsafe { bindings::kapi_sk_owner(sk) }.cast::<Owner>();
+    let owner = unsafe { bindings::soft_sk_owner(sk) }.cast::<Owner>();
     // SAFETY: Null or an `Owner`, by the tag. It is not freed while the socket is locked, since
     // `swap()` locks it.
     if let Some(Owner::Stream(events)) = unsafe { owner.as_ref() } {
@@ -131,7 +131,7 @@ unsafe fn with_stream(sk: *mut bindings::sock, f: impl FnOnce(&dyn SocketEvents)
 /// As [`with_stream`].
 pub(super) unsafe extern "C" fn data_ready(sk: *mut bindings::sock) {
     // SAFETY: The socket is valid.
-    unsafe { bindings::kapi_trace_data_ready(sk) };
+    unsafe { bindings::trace_sk_data_ready(sk) };
     // SAFETY: By the contract of this function; the view does not outlive the call.
     let mut rx = unsafe { RxSock::new(sk) };
     // SAFETY: By the contract of this function.
@@ -145,7 +145,7 @@ unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
     // SAFETY: By the contract of this function; the view does not outlive the call.
     let view = unsafe { SockView::new(sk) };
     // SAFETY: The socket is valid.
-    let owned = unsafe { bindings::kapi_sk_owned(sk) };
+    let owned = unsafe { bindings::sock_owned_by_user(sk) };
     // SAFETY: By the contract of this function, and nobody owns the socket; it does not outlive the
     // call.
     let tx = (!owned).then(|| unsafe { TxSock::new(sk) });
@@ -181,16 +181,16 @@ unsafe extern "C" fn error_report(sk: *mut bindings::sock) {
 /// `sk` must be a valid socket. It need not be locked.
 unsafe extern "C" fn connection_ready(sk: *mut bindings::sock) {
     // SAFETY: The socket is valid.
-    unsafe { bindings::kapi_trace_data_ready(sk) };
+    unsafe { bindings::trace_sk_data_ready(sk) };
     // SAFETY: The socket is valid. Not recursive: the callback only queues work.
-    unsafe { bindings::kapi_sk_callback_lock(sk) };
+    unsafe { bindings::sk_callback_lock(sk) };
     // SAFETY: The socket is valid.
-    let owner = unsafe { bindings::kapi_sk_owner(sk) }.cast::<Owner>();
+    let owner = unsafe { bindings::soft_sk_owner(sk) }.cast::<Owner>();
     // SAFETY: Null or an `Owner`, by the tag. It is not freed under this lock, since `swap()`
     // takes it.
     if let Some(Owner::Listener(acceptor)) = unsafe { owner.as_ref() } {
         acceptor.connection_ready();
     }
     // SAFETY: Taken above.
-    unsafe { bindings::kapi_sk_callback_unlock(sk) };
+    unsafe { bindings::sk_callback_unlock(sk) };
 }

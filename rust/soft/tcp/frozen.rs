@@ -61,7 +61,7 @@ impl Socket {
     pub fn freeze(self: &Arc<Self>) -> Result<Frozen> {
         let locked = self.lock();
         // SAFETY: Valid by the type invariants, and owned by this process.
-        if !unsafe { bindings::kapi_sk_freeze(self.handle().sk()) } {
+        if !unsafe { bindings::soft_sk_freeze(self.handle().sk()) } {
             return Err(errno::enotconn());
         }
         self.handle().frozen.store(true, Release);
@@ -72,9 +72,9 @@ impl Socket {
 
     /// What TCP knows of the path. Any context.
     pub fn path(&self) -> Path {
-        let mut path = bindings::kapi_sk_path::default();
+        let mut path = bindings::soft_sk_path::default();
         // SAFETY: Valid by the type invariants; all that is read may be read at any time.
-        unsafe { bindings::kapi_sk_path(self.handle().sk(), &mut path) };
+        unsafe { bindings::soft_sk_path(self.handle().sk(), &mut path) };
         Path {
             down: path.down,
             outstanding: path.packets_out != 0,
@@ -109,7 +109,7 @@ impl Handle {
         might_sleep();
         if self.frozen.load(Acquire) {
             // SAFETY: Valid by the type invariants. It was frozen, and is still.
-            unsafe { bindings::kapi_sk_thaw(self.sk()) };
+            unsafe { bindings::soft_sk_thaw(self.sk()) };
             self.frozen.store(false, Release);
         }
     }
@@ -119,7 +119,7 @@ impl Handle {
         might_sleep();
         if self.frozen.load(Acquire) {
             // SAFETY: Valid by the type invariants. It was frozen, and is still.
-            unsafe { bindings::kapi_sk_reset_frozen(self.sk()) };
+            unsafe { bindings::soft_sk_reset_frozen(self.sk()) };
         }
     }
 }

@@ -44,39 +44,39 @@ impl SockView {
     /// The state of the connection.
     pub fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
-        TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.sk) })
+        TcpState::from_raw(unsafe { bindings::sk_state(self.sk) })
     }
 
     /// The error of the socket, which is not cleared.
     pub fn error(&self) -> Option<Error> {
         // SAFETY: Valid by the type invariants.
-        let err = unsafe { bindings::kapi_sk_err(self.sk) };
+        let err = unsafe { bindings::sk_err(self.sk) };
         (err != 0).then(|| Error::from_errno(err.wrapping_neg()))
     }
 
     /// The number of bytes in a full segment.
     pub fn mss(&self) -> u32 {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_sk_mss(self.sk) }
+        unsafe { bindings::sk_mss(self.sk) }
     }
 
     /// The number of bytes of memory that TCP still takes: the free part of the send buffer, or 0
     /// if it takes no new segment.
     pub fn space(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::kapi_sk_space(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::sk_space(self.sk) }).unwrap_or(0)
     }
 
     /// The size of the send buffer, in bytes of memory.
     pub fn sndbuf(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::kapi_sk_sndbuf(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::sk_sndbuf(self.sk) }).unwrap_or(0)
     }
 
     /// How much of the send buffer is in use.
     pub fn wmem_queued(&self) -> usize {
         // SAFETY: Valid by the type invariants.
-        usize::try_from(unsafe { bindings::kapi_sk_wmem_queued(self.sk) }).unwrap_or(0)
+        usize::try_from(unsafe { bindings::sk_wmem_queued(self.sk) }).unwrap_or(0)
     }
 
     /// Asks for [`write_space`](super::SocketEvents::write_space).
@@ -84,13 +84,13 @@ impl SockView {
     /// Check [`Self::space`] again afterwards: space may have become free in between.
     pub fn set_nospace(&self) {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_sk_set_nospace(self.sk) };
+        unsafe { bindings::soft_sk_set_nospace(self.sk) };
     }
 
     /// Asks for no more [`write_space`](super::SocketEvents::write_space).
     pub fn clear_nospace(&self) {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_sk_clear_nospace(self.sk) };
+        unsafe { bindings::soft_sk_clear_nospace(self.sk) };
     }
 
     /// The sender's sequence numbers.
@@ -116,7 +116,7 @@ impl SockView {
         let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
         // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
         // read, and not looked at any more when it returns.
-        accepted(unsafe { bindings::kapi_sk_send_bytes(self.sk, data, len, more) })
+        accepted(unsafe { bindings::soft_sk_send_bytes(self.sk, data, len, more) })
     }
 
     /// Hands `replay` to TCP, as far as it takes it. Returns the number of bytes that it took.
@@ -127,7 +127,7 @@ impl SockView {
             let more = more || replay.left() > u64::from(len);
             // SAFETY: The socket is valid and locked by the type invariants. The buffer is in a
             // queue of a frozen socket, and has `len` bytes from `from` on.
-            let ret = unsafe { bindings::kapi_sk_send_again(self.sk, skb, from, more) };
+            let ret = unsafe { bindings::soft_sk_send_again(self.sk, skb, from, more) };
             let now = accepted(ret)?;
             if now == 0 {
                 break;
@@ -162,7 +162,7 @@ impl SockView {
         // SAFETY: The socket is valid and locked by the type invariants. The first `n` elements are
         // written and describe `len` bytes of pages. TCP takes its own references to the pages that
         // it keeps.
-        let ret = unsafe { bindings::kapi_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
+        let ret = unsafe { bindings::soft_sk_send_pages(self.sk, first, n, len, more, null_mut()) };
         let taken = accepted(ret)?;
         buf.consume(taken);
         Ok(taken)
@@ -178,7 +178,7 @@ impl SockView {
         let mark = buf.marker().ok_or(EINVAL)?;
         // SAFETY: As in `send_copied()`; the elements are read only. The mark is valid during the
         // call; TCP takes references of its own.
-        let ret = unsafe { bindings::kapi_sk_send_pages(self.sk, first, n, len, more, mark) };
+        let ret = unsafe { bindings::soft_sk_send_pages(self.sk, first, n, len, more, mark) };
         let taken = accepted(ret)?;
         buf.consume_shared(taken);
         Ok(taken)
@@ -209,9 +209,9 @@ impl SendSeq {
 pub(super) unsafe fn sent(sk: *const bindings::sock) -> SendSeq {
     SendSeq {
         // SAFETY: By the contract of this function.
-        una: unsafe { bindings::kapi_sk_snd_una(sk) },
+        una: unsafe { bindings::sk_snd_una(sk) },
         // SAFETY: `sk` is valid by the contract of this function.
-        next: unsafe { bindings::kapi_sk_write_seq(sk) },
+        next: unsafe { bindings::sk_write_seq(sk) },
     }
 }
 
@@ -276,7 +276,7 @@ impl<'a> LockedSock<'a> {
     pub fn flush_backlog(&mut self) {
         if !self.bh {
             // SAFETY: The socket is valid, and owned by this process.
-            unsafe { bindings::kapi_sk_flush_backlog(self.view.sk) };
+            unsafe { bindings::sk_flush_backlog(self.view.sk) };
         }
     }
 }
@@ -293,10 +293,10 @@ impl Drop for LockedSock<'_> {
     fn drop(&mut self) {
         if self.bh {
             // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::kapi_unlock_sock_bh(self.view.sk) };
+            unsafe { bindings::soft_unlock_sock_bh(self.view.sk) };
         } else {
             // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::kapi_unlock_sock(self.view.sk) };
+            unsafe { bindings::soft_unlock_sock(self.view.sk) };
         }
     }
 }
@@ -333,7 +333,7 @@ impl RxSock<'_> {
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
         // fits the argument.
         let ret = unsafe {
-            bindings::kapi_sk_read(
+            bindings::soft_sk_read(
                 self.view.sk,
                 (&raw mut reader).cast(),
                 Some(Reader::<F>::actor),
@@ -346,28 +346,28 @@ impl RxSock<'_> {
     /// ended. A frozen one has not.
     pub fn is_over(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::kapi_rx_over(self.view.sk) }
+        unsafe { bindings::soft_rx_over(self.view.sk) }
     }
 
     /// Whether nothing more can arrive until the received data is read: there is no room for it, or
     /// the connection is frozen.
     pub fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::kapi_rx_stuck(self.view.sk) }
+        unsafe { bindings::soft_rx_stuck(self.view.sk) }
     }
 
     /// Sends a delayed acknowledgement now. In a bidirectional stream TCP delays it for up to 40
     /// ms, to send it with data.
     pub fn ack_now(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::kapi_sk_ack_now(self.view.sk) };
+        unsafe { bindings::soft_sk_ack_now(self.view.sk) };
     }
 
     /// Acknowledges data that is received but not read, if it is more than a segment. TCP itself
     /// does so only for data that is read.
     pub fn ack_unread(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::kapi_sk_ack_unread(self.view.sk) };
+        unsafe { bindings::soft_sk_ack_unread(self.view.sk) };
     }
 
     /// As [`LockedSock::send`].

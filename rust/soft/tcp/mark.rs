@@ -94,7 +94,7 @@ impl Mark {
     /// Whether no buffer has the mark, and none will get it. Any context.
     pub fn is_released(&self) -> bool {
         // SAFETY: The mark is valid as long as the `Arc` is.
-        unsafe { bindings::kapi_ubuf_refs(self.0.ubuf.get()) == 0 }
+        unsafe { bindings::ubuf_refs(self.0.ubuf.get()) == 0 }
     }
 }
 
@@ -131,7 +131,7 @@ impl Drop for Marker {
 /// `ubuf` must be that of an [`Inner`], and the caller must own one of its count.
 unsafe fn put(ubuf: *mut bindings::ubuf_info) {
     // SAFETY: By the contract of this function.
-    if !unsafe { bindings::kapi_ubuf_put(ubuf) } {
+    if !unsafe { bindings::ubuf_put(ubuf) } {
         return;
     }
     // SAFETY: `ubuf` is the first field. By the type invariants there is a reference for the count,

@@ -85,7 +85,7 @@ impl Drop for Buffers {
     fn drop(&mut self) {
         tx_buf::Pool::clear();
         // SAFETY: There are no users, so no stream sends.
-        unsafe { bindings::kapi_drop_frags() };
+        unsafe { bindings::soft_drop_frags() };
         // A softirq may still be in the last instructions of a callback of ours.
         // SAFETY: May sleep here.
         unsafe { bindings::synchronize_net() };

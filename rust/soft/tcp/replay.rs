@@ -111,7 +111,7 @@ impl Part {
     /// The buffer behind `skb`, or the first one.
     fn after(&self, skb: *mut bindings::sk_buff) -> *mut bindings::sk_buff {
         // SAFETY: The socket is frozen, so its queues do not change; `skb` is null or in one.
-        unsafe { bindings::kapi_frozen_next(self.socket.socket().handle().sk(), skb) }
+        unsafe { bindings::soft_frozen_next(self.socket.socket().handle().sk(), skb) }
     }
 
     fn skb_len(skb: *mut bindings::sk_buff) -> u32 {
@@ -119,7 +119,7 @@ impl Part {
             return 0;
         }
         // SAFETY: Not null: it is in a queue of the frozen socket.
-        unsafe { bindings::kapi_skb_len(skb) }
+        unsafe { bindings::skb_len(skb) }
     }
 
     /// Goes to the last `len` bytes of the queues.
@@ -130,7 +130,7 @@ impl Part {
         let mut skb = self.after(null_mut());
         while !skb.is_null() {
             // SAFETY: Not null: it is in a queue of the frozen socket.
-            let from = first.wrapping_sub(unsafe { bindings::kapi_frozen_seq(skb) });
+            let from = first.wrapping_sub(unsafe { bindings::soft_frozen_seq(skb) });
             // The first buffer may begin with bytes that are acknowledged.
             if from < Self::skb_len(skb) {
                 // INVARIANT: The queues have all bytes from `snd_una` to `write_seq`.

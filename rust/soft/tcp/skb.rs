@@ -28,7 +28,7 @@ use kernel::{
 const AHEAD: usize = 128;
 
 /// A contiguous piece of a buffer.
-type Piece = bindings::kapi_skb_piece;
+type Piece = bindings::soft_skb_piece;
 
 /// A range of bytes of a socket buffer.
 ///
@@ -137,7 +137,7 @@ impl Skb<'_> {
         };
         // CAST: It fits by the type invariants.
         // SAFETY: Both are valid by the type invariants.
-        let behind = unsafe { bindings::kapi_rx_behind(self.sk, self.skb, at as u32) };
+        let behind = unsafe { bindings::soft_rx_behind(self.sk, self.skb, at as u32) };
         len <= behind as usize
     }
 
@@ -156,12 +156,12 @@ impl Skb<'_> {
             let mut from = 0;
             // CAST: No buffer is longer than `INT_MAX`, by the contract of `new`.
             // SAFETY: Both are valid by the type invariants.
-            skb = unsafe { bindings::kapi_rx_next(self.sk, skb, at as u32, &mut from) };
+            skb = unsafe { bindings::soft_rx_next(self.sk, skb, at as u32, &mut from) };
             if skb.is_null() {
                 return Err(EFAULT);
             }
             // SAFETY: Not null: a buffer in the queue of the locked socket, which stays there.
-            let end = unsafe { bindings::kapi_skb_len(skb) } as usize;
+            let end = unsafe { bindings::skb_len(skb) } as usize;
             let from = from as usize;
             // SAFETY: The buffer is in the queue of the locked socket; `from` is inside.
             let part = unsafe { Self::new(self.sk, skb, from, end - from) };
@@ -246,7 +246,7 @@ impl Skb<'_> {
             let at = (at + done) as u32;
             // SAFETY: The buffer is valid, and `piece` one of it: that of the type invariants, or
             // what the last call has left.
-            let data = unsafe { bindings::kapi_skb_at(self.skb, at, &mut run, &mut piece) };
+            let data = unsafe { bindings::soft_skb_at(self.skb, at, &mut run, &mut piece) };
             let data = NonNull::new(data.cast_mut()).ok_or(EFAULT)?;
             if done == 0 {
                 // INVARIANT: It has just been found in the buffer.
@@ -279,5 +279,5 @@ unsafe fn copy(
     // CAST: Both fit, by the contract of this function.
     let (at, bytes) = (at as u32, len as u32);
     // SAFETY: By the contract of this function; nobody else refers to the value of the cell.
-    to_result(unsafe { bindings::kapi_skb_copy(skb, at, dst.cast(), bytes, piece.as_ptr()) })
+    to_result(unsafe { bindings::soft_skb_copy(skb, at, dst.cast(), bytes, piece.as_ptr()) })
 }

@@ -126,7 +126,7 @@ impl Handle {
         let sk = unsafe { (*sock).sk }.cast();
         let mut found = Stock::default();
         // SAFETY: `sk` is that of the valid `sock`, and nobody else uses it yet.
-        unsafe { bindings::kapi_sk_prepare(sk, &mut found) };
+        unsafe { bindings::soft_sk_prepare(sk, &mut found) };
         let swapped = match stock {
             // SAFETY: As above. The callbacks are the socket's own.
             Some(stock) => unsafe { callbacks::swap(sk, stock, None) },
@@ -165,7 +165,7 @@ impl Handle {
         might_sleep();
         let mut sock = null_mut();
         // SAFETY: The namespace is valid as long as `ns` is, the socket takes its own reference.
-        to_result(unsafe { bindings::kapi_sock_create(ns.as_raw(), family.as_raw(), &mut sock) })?;
+        to_result(unsafe { bindings::soft_sock_create(ns.as_raw(), family.as_raw(), &mut sock) })?;
         // SAFETY: It was just made, with its own callbacks.
         unsafe { Handle::take(user, sock, None) }
     }
@@ -235,12 +235,12 @@ impl Handle {
 
     pub(super) fn set_v6only(&self) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::kapi_sock_set_v6only(self.sk()) })
+        to_result(unsafe { bindings::sock_set_v6only(self.sk()) })
     }
 
     pub(super) fn set_tos(&self, tos: u8) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::kapi_sock_set_tos(self.sock(), tos) })
+        to_result(unsafe { bindings::soft_sock_set_tos(self.sock(), tos) })
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> Result {
@@ -342,7 +342,7 @@ impl Socket {
         might_sleep();
         // SAFETY: The socket is valid by the type invariants, `buf` for writes.
         let ret = unsafe {
-            bindings::kapi_sock_recv(
+            bindings::soft_sock_recv(
                 self.0.sock(),
                 buf.as_mut_ptr().cast(),
                 buf.len(),
@@ -365,13 +365,13 @@ impl Socket {
     /// The state of the connection, which may change at any time. Any context.
     pub fn state(&self) -> TcpState {
         // SAFETY: Valid by the type invariants.
-        TcpState::from_raw(unsafe { bindings::kapi_sk_state(self.0.sk()) })
+        TcpState::from_raw(unsafe { bindings::sk_state(self.0.sk()) })
     }
 
     /// The error of the socket, which is cleared. Any context.
     pub fn take_error(&self) -> Result {
         // SAFETY: Valid by the type invariants.
-        to_result(unsafe { bindings::kapi_sk_take_error(self.0.sk()) })
+        to_result(unsafe { bindings::sock_error(self.0.sk()) })
     }
 
     /// What TCP has sent, and what the peer has acknowledged of it, if nothing is sent any more.
@@ -385,7 +385,7 @@ impl Socket {
     /// context.
     pub fn can_share(&self) -> bool {
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_sk_can_share(self.0.sk()) }
+        unsafe { bindings::soft_sk_can_share(self.0.sk()) }
     }
 
     /// Ends the sending direction: a FIN follows the data. Nobody sends meanwhile.
@@ -473,7 +473,7 @@ impl Socket {
     pub fn lock(&self) -> LockedSock<'_> {
         might_sleep();
         // SAFETY: Valid by the type invariants.
-        unsafe { bindings::kapi_lock_sock(self.0.sk()) };
+        unsafe { bindings::lock_sock(self.0.sk()) };
         // SAFETY: Locked just now, and `self` is borrowed.
         unsafe { LockedSock::new(self.0.sk(), false) }
     }
@@ -483,7 +483,7 @@ impl Socket {
     /// Any context. The holder of the guard must not sleep.
     pub fn try_lock_bh(&self) -> Option<LockedSock<'_>> {
         // SAFETY: Valid by the type invariants.
-        if !unsafe { bindings::kapi_trylock_sock_bh(self.0.sk()) } {
+        if !unsafe { bindings::soft_trylock_sock_bh(self.0.sk()) } {
             return None;
         }
         // SAFETY: Locked just now, and `self` is borrowed.

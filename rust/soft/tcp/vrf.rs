@@ -20,7 +20,7 @@ impl Socket {
     /// stream can then follow a route through another device.
     pub fn bind_to_vrf(&self) -> Result {
         // SAFETY: The socket is valid by the type invariants of `Handle`.
-        to_result(unsafe { bindings::kapi_sk_bind_to_vrf(self.handle().sk()) })
+        to_result(unsafe { bindings::soft_sk_bind_to_vrf(self.handle().sk()) })
     }
 
     /// True if the host has this address in the namespace and the VRF of the socket. The port does
@@ -28,6 +28,6 @@ impl Socket {
     pub fn has_addr(&self, addr: &SockAddr) -> bool {
         let mut addr = addr.to_raw();
         // SAFETY: The socket is valid by the type invariants of `Handle`, the address for reads.
-        unsafe { bindings::kapi_sk_has_addr(self.handle().sk(), addr.as_mut_ptr()) }
+        unsafe { bindings::soft_sk_has_addr(self.handle().sk(), addr.as_mut_ptr()) }
     }
 }

@@ -56,7 +56,7 @@ impl Chunk {
     /// when the chunk is first used.
     unsafe fn whole(page: NonNull<bindings::page>) -> Self {
         // SAFETY: By the contract of this function.
-        let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
+        let data = unsafe { bindings::page_address(page.as_ptr()) };
         // INVARIANT: By the contract of this function.
         Self {
             page,
@@ -77,10 +77,10 @@ impl Chunk {
                 return None;
             }
             // SAFETY: Always safe to call.
-            let page = unsafe { bindings::kapi_alloc_tx_pages(order) };
+            let page = unsafe { bindings::alloc_tx_pages(order) };
             if let Some(page) = NonNull::new(page) {
                 // SAFETY: The pages were just allocated. They are of the kernel's linear mapping.
-                let data = unsafe { bindings::kapi_page_address(page.as_ptr()) };
+                let data = unsafe { bindings::page_address(page.as_ptr()) };
                 // INVARIANT: As allocated.
                 return Some(Self {
                     page,
@@ -134,7 +134,7 @@ impl Drop for Chunk {
         }
         // SAFETY: The reference is ours by the type invariants. What TCP still refers to has
         // references of its own.
-        unsafe { bindings::kapi_put_page(self.page.as_ptr()) };
+        unsafe { bindings::put_page(self.page.as_ptr()) };
     }
 }
 
@@ -176,7 +176,7 @@ impl Pool {
 /// Drops the reference of a page that was in a ring.
 fn put(page: NonNull<bindings::page>) {
     // SAFETY: The reference was the ring's, and the page is no longer there.
-    unsafe { bindings::kapi_put_page(page.as_ptr()) };
+    unsafe { bindings::put_page(page.as_ptr()) };
 }
 
 /// Pages in the order in which they came. The oldest one is tried first, because most others are
@@ -229,7 +229,7 @@ impl<const SIZE: usize> Ring<SIZE> {
         let page = NonNull::new(self.slot(at).xchg(null_mut(), Acquire));
         let free = page.is_some_and(|page| {
             // SAFETY: A reference of it is ours.
-            let refs = unsafe { bindings::kapi_page_refs(page.as_ptr()) };
+            let refs = unsafe { bindings::page_refs(page.as_ptr()) };
             refs == 1
         });
         if let (Some(page), false) = (page, free) {
@@ -284,7 +284,7 @@ impl Rest {
         // The reference is the rest's now.
         let chunk = ManuallyDrop::new(chunk);
         // SAFETY: The pages are the chunk's.
-        let base = unsafe { bindings::kapi_page_to_phys(chunk.page.as_ptr()) };
+        let base = unsafe { bindings::page_to_phys(chunk.page.as_ptr()) };
         // INVARIANT: There is room, so the address is inside of the pages.
         let rest = base.wrapping_add(chunk.end as u64);
         // A rest that another context has left there meanwhile goes to the pool.
@@ -305,7 +305,7 @@ impl Rest {
         // A chunk lies at a multiple of its size, as all pages that are allocated at once do.
         let used = rest % (PAGE_SIZE << Chunk::ORDER) as u64;
         // SAFETY: The address of pages of a whole chunk, by the type invariants.
-        let page = unsafe { bindings::kapi_phys_to_page(rest.wrapping_sub(used)) };
+        let page = unsafe { bindings::phys_to_page(rest.wrapping_sub(used)) };
         let page = NonNull::new(page)?;
         // SAFETY: As above, and the reference is ours now. Others refer to what was given away of
         // the pages at the most, which is before `used`.

@@ -70,7 +70,7 @@ impl Shared {
             return false;
         }
         // SAFETY: By the contract of this function.
-        let page = unsafe { bindings::kapi_get_page_of(addr.cast()) };
+        let page = unsafe { bindings::get_page_of(addr.cast()) };
         let run = bindings::bio_vec {
             bv_page: page,
             bv_len: len as u32,
@@ -85,7 +85,7 @@ impl Shared {
         while self.runs.len() > len.max(self.first) {
             if let Some(run) = self.runs.pop() {
                 // SAFETY: Its reference is ours by the type invariants.
-                unsafe { bindings::kapi_put_page(run.bv_page) };
+                unsafe { bindings::put_page(run.bv_page) };
             }
         }
     }
@@ -104,7 +104,7 @@ impl Shared {
                 return;
             }
             // SAFETY: Our reference by the type invariants; TCP has its own.
-            unsafe { bindings::kapi_put_page(run.bv_page) };
+            unsafe { bindings::put_page(run.bv_page) };
             // INVARIANT: That one has none any more.
             self.first += 1;
         }
