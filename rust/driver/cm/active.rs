@@ -142,7 +142,7 @@ impl Endpoint {
         };
         let sent = match &inner.pair {
             Some(pair) => pair.send_request(&self.socket(), machine),
-            None => mpa_io::send(&mut self.socket().lock(), request),
+            None => mpa_io::send(&self.socket().lock(), request),
         };
         self.trace(Step::Request, &sent);
         sent

@@ -20,10 +20,10 @@ use kernel::{
 };
 use soft::tcp::{
     RxSock,
+    SendSock,
     SockView,
     SocketEvents,
-    TcpState,
-    TxSock, //
+    TcpState, //
 };
 
 /// A socket's hold on the endpoint. The callbacks need a counted reference to queue it.
@@ -72,7 +72,7 @@ impl SocketEvents for Hook {
         }
     }
 
-    fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>) {
+    fn write_space(&self, sk: &SockView, tx: Option<&SendSock>) {
         let Some(ep) = self.ep() else {
             return sk.clear_nospace();
         };

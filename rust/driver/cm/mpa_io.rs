@@ -37,7 +37,7 @@ use iwarp::{
 };
 use kernel::prelude::*;
 use soft::tcp::{
-    LockedSock,
+    SendSock,
     Socket, //
 };
 
@@ -137,7 +137,7 @@ pub(super) fn read<M: Machine>(sock: &Socket, machine: &mut M) -> Read<M::Frame,
 
 /// Sends a whole frame. It is the first data on a new connection, so there is space for it unless
 /// memory is short.
-pub(super) fn send(sock: &mut LockedSock<'_>, frame: &[u8]) -> Result {
+pub(super) fn send(sock: &SendSock, frame: &[u8]) -> Result {
     if sock.send_bytes(frame)? == frame.len() {
         Ok(())
     } else {
@@ -176,5 +176,5 @@ pub(super) fn send_terminate(sock: &Socket, net: &Negotiated, code: TermCode) ->
     });
     let trailer = fpdu.trailer(crc);
     out.extend_from_slice(trailer.bytes().get(pad.len()..).ok_or(EINVAL)?, GFP_KERNEL)?;
-    send(&mut sock.lock(), &out)
+    send(&sock.lock(), &out)
 }

@@ -153,9 +153,7 @@ impl Endpoint {
         let result = machine
             .reject(pdata, &mut frame)
             .map_err(|_| EINVAL)
-            .and_then(|len| {
-                mpa_io::send(&mut self.socket().lock(), frame.get(..len).unwrap_or(&[]))
-            });
+            .and_then(|len| mpa_io::send(&self.socket().lock(), frame.get(..len).unwrap_or(&[])));
         self.dev.stats.inc(Counter::Rejects);
         if result.is_ok() {
             self.set_stage(Stage::Closed);

@@ -41,7 +41,7 @@ use kernel::{
 };
 use rdma::iwcm::CmId;
 use soft::tcp::{
-    LockedSock,
+    SendSock,
     Socket,
     TcpState, //
 };
@@ -101,7 +101,7 @@ impl Endpoint {
         self: &Arc<Self>,
         inner: &mut Inner,
         est: &Established,
-        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+        tell: impl FnOnce(&SendSock) -> Result,
     ) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         if !inner.fsm.is_paired() {

@@ -24,7 +24,7 @@ use kernel::{
     sync::Arc, //
 };
 use soft::tcp::{
-    LockedSock,
+    SendSock,
     Socket, //
 };
 
@@ -110,7 +110,7 @@ impl Qp {
         self: &QpObj,
         carrier: &Arc<Socket>,
         skip: u64,
-        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+        tell: impl FnOnce(&SendSock) -> Result,
     ) -> Result<u64> {
         let mut tx = self.stream.tx.take().ok_or_else(errno::econnaborted)?;
         let mut locked = carrier.lock();

@@ -80,7 +80,7 @@ use kernel::{
         Completion, //
     }, //
 };
-use soft::tcp::LockedSock;
+use soft::tcp::SendSock;
 
 /// The outcome of the handshake.
 pub(crate) struct StreamParams {
@@ -393,7 +393,7 @@ impl Qp {
         self: &QpObj,
         ep: &Arc<Endpoint>,
         p: StreamParams,
-        open: impl FnOnce(&mut LockedSock<'_>) -> Result,
+        open: impl FnOnce(&SendSock) -> Result,
     ) -> Result {
         let stream = &self.stream;
         // An RTR Read needs a place even if the depth is 0 (RFC 6581 9.2).

@@ -14,8 +14,8 @@
 
 use crate::tcp::locked::{
     RxSock,
-    SockView,
-    TxSock, //
+    SendSock,
+    SockView, //
 };
 use base::bindings;
 use core::ptr::null_mut;
@@ -43,7 +43,7 @@ pub trait SocketEvents: Send + Sync {
     /// With `tx` the callback may send. There is no `tx` if a process owns the socket: inside a
     /// send, the data that TCP has just sent may be acknowledged and freed while TCP still uses it
     /// (`tcp_write_xmit()`, `sk_flush_backlog()`).
-    fn write_space(&self, sk: &SockView, tx: Option<TxSock<'_>>);
+    fn write_space(&self, sk: &SockView, tx: Option<&SendSock>);
 
     /// The connection is established, or ends.
     fn state_change(&self, sk: &SockView);
@@ -148,9 +148,9 @@ unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
     let owned = unsafe { bindings::sock_owned_by_user(sk) };
     // SAFETY: By the contract of this function, and nobody owns the socket; it does not outlive the
     // call.
-    let tx = (!owned).then(|| unsafe { TxSock::new(sk) });
+    let tx = (!owned).then(|| unsafe { SendSock::new(sk, false) });
     // SAFETY: By the contract of this function.
-    unsafe { with_stream(sk, |events| events.write_space(&view, tx)) };
+    unsafe { with_stream(sk, |events| events.write_space(&view, tx.as_ref())) };
 }
 
 /// # Safety

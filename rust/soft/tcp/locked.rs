@@ -98,30 +98,62 @@ impl SockView {
         // SAFETY: Valid by the type invariants.
         unsafe { sent(self.sk) }
     }
+}
 
-    /// Hands all pending data to TCP.
-    #[inline(always)]
-    fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
+/// A locked socket that may be sent to.
+///
+/// Callbacks of the socket may run inside of each send.
+pub struct SendSock {
+    view: SockView,
+    /// A process owns the socket, and is not in one of its callbacks.
+    owned: bool,
+}
+
+impl SendSock {
+    /// # Safety
+    ///
+    /// As [`SockView::new`]. If `owned`, this process owns the socket, and is in no callback of it.
+    /// If not, no process owns it, or the caller is its `data_ready`.
+    pub(super) unsafe fn new(sk: *mut bindings::sock, owned: bool) -> Self {
+        Self {
+            // SAFETY: By the contract of this function.
+            view: unsafe { SockView::new(sk) },
+            owned,
+        }
+    }
+
+    /// Hands all pending data in `buf` to TCP, in one call. Returns the number of bytes that TCP
+    /// took.
+    ///
+    /// 0 means that there is no space now; [`write_space`](super::SocketEvents::write_space) will
+    /// follow. With `more`, a partial segment waits for the next call.
+    #[inline]
+    pub fn send(&self, buf: &mut TxBuf, more: bool) -> Result<usize> {
         let Some(bytes) = buf.few() else {
             return self.send_pages(buf, more);
         };
-        let taken = self.send_bytes(bytes, more)?;
+        let taken = self.send_few(bytes, more)?;
         buf.forget_few(taken);
         Ok(taken)
     }
 
-    /// Hands `bytes` to TCP, which copies them.
+    /// Hands `bytes` to TCP, which copies them. Returns how many it took, as [`Self::send`] does.
+    pub fn send_bytes(&self, bytes: &[u8]) -> Result<usize> {
+        self.send_few(bytes, false)
+    }
+
     #[inline(always)]
-    fn send_bytes(&self, bytes: &[u8], more: bool) -> Result<usize> {
+    fn send_few(&self, bytes: &[u8], more: bool) -> Result<usize> {
         let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
         // SAFETY: The socket is valid and locked by the type invariants. The bytes are only
         // read, and not looked at any more when it returns.
         accepted(unsafe { bindings::soft_sk_send_bytes(self.sk, data, len, more) })
     }
 
-    /// Hands `replay` to TCP, as far as it takes it. Returns the number of bytes that it took.
+    /// Hands `replay` to TCP, as far as it takes it. Returns the number of bytes that it took, as
+    /// [`Self::send`] does.
     #[inline(never)]
-    fn send_again(&self, replay: &mut Replay, more: bool) -> Result<usize> {
+    pub fn send_again(&self, replay: &mut Replay, more: bool) -> Result<usize> {
         let mut taken = 0usize;
         while let Some((skb, from, len)) = replay.next() {
             let more = more || replay.left() > u64::from(len);
@@ -136,6 +168,15 @@ impl SockView {
             taken = taken.saturating_add(now);
         }
         Ok(taken)
+    }
+
+    /// Makes TCP process what has arrived since a process locked the socket. May sleep if a process
+    /// owns the socket; otherwise nothing can have arrived.
+    pub fn flush_backlog(&self) {
+        if self.owned {
+            // SAFETY: The socket is valid, and owned by this process, by the contract of `new`.
+            unsafe { bindings::sk_flush_backlog(self.sk) };
+        }
     }
 
     /// As [`Self::send`], for data that TCP gets by reference.
@@ -226,62 +267,7 @@ fn accepted(ret: ffi::c_int) -> Result<usize> {
     }
 }
 
-/// A socket locked by [`Socket::lock`] or [`Socket::try_lock_bh`].
-pub struct LockedSock<'a> {
-    view: SockView,
-    /// Locked as in softirq.
-    bh: bool,
-    _socket: PhantomData<&'a Socket>,
-}
-
-impl<'a> LockedSock<'a> {
-    /// # Safety
-    ///
-    /// `sk` must be the socket of a [`Socket`] that is borrowed for `'a`, locked by this context,
-    /// as in softirq if `bh`; the lock passes to the guard.
-    pub(super) unsafe fn new(sk: *mut bindings::sock, bh: bool) -> Self {
-        Self {
-            // SAFETY: By the contract of this function.
-            view: unsafe { SockView::new(sk) },
-            bh,
-            _socket: PhantomData,
-        }
-    }
-
-    /// Hands all pending data in `buf` to TCP, in one call. Returns the number of bytes that TCP
-    /// took.
-    ///
-    /// 0 means that there is no space now; [`write_space`](super::SocketEvents::write_space) will
-    /// follow. With `more`, a partial segment waits for the next call. Callbacks of the socket may
-    /// run inside the call.
-    #[inline]
-    pub fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
-        self.view.send(buf, more)
-    }
-
-    /// Hands what is to be sent again to TCP. Returns the number of bytes that TCP took, as
-    /// [`Self::send`] does.
-    pub fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
-        self.view.send_again(replay, more)
-    }
-
-    /// Hands `bytes` to TCP, which copies them. Returns how many it took, as [`Self::send`] does.
-    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize> {
-        self.view.send_bytes(bytes, false)
-    }
-
-    /// Makes TCP process what has arrived since a process locked the socket. Callbacks of the
-    /// socket may run inside the call. May sleep if a process owns the socket; otherwise nothing
-    /// can have arrived.
-    pub fn flush_backlog(&mut self) {
-        if !self.bh {
-            // SAFETY: The socket is valid, and owned by this process.
-            unsafe { bindings::sk_flush_backlog(self.view.sk) };
-        }
-    }
-}
-
-impl Deref for LockedSock<'_> {
+impl Deref for SendSock {
     type Target = SockView;
 
     fn deref(&self) -> &SockView {
@@ -289,22 +275,51 @@ impl Deref for LockedSock<'_> {
     }
 }
 
-impl Drop for LockedSock<'_> {
-    fn drop(&mut self) {
-        if self.bh {
-            // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::soft_unlock_sock_bh(self.view.sk) };
-        } else {
-            // SAFETY: Locked that way, see `new()`.
-            unsafe { bindings::soft_unlock_sock(self.view.sk) };
+/// A socket locked by [`Socket::lock`] or [`Socket::try_lock_bh`].
+pub struct LockedSock<'a> {
+    sock: SendSock,
+    _socket: PhantomData<&'a Socket>,
+}
+
+impl<'a> LockedSock<'a> {
+    /// # Safety
+    ///
+    /// `sk` must be the socket of a [`Socket`] that is borrowed for `'a`, locked by this context,
+    /// as the process that owns it if `owned`, and else as in softirq; the lock passes to the
+    /// guard.
+    pub(super) unsafe fn new(sk: *mut bindings::sock, owned: bool) -> Self {
+        Self {
+            // SAFETY: By the contract of this function.
+            sock: unsafe { SendSock::new(sk, owned) },
+            _socket: PhantomData,
         }
     }
 }
 
-/// A socket that may be read, in [`data_ready`](super::SocketEvents::data_ready).
+impl Deref for LockedSock<'_> {
+    type Target = SendSock;
+
+    fn deref(&self) -> &SendSock {
+        &self.sock
+    }
+}
+
+impl Drop for LockedSock<'_> {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: Locked that way, see `new()`.
+            unsafe { bindings::soft_unlock_sock(self.sk) };
+        } else {
+            // SAFETY: Locked that way, see `new()`.
+            unsafe { bindings::soft_unlock_sock_bh(self.sk) };
+        }
+    }
+}
+
+/// A socket that may be read and sent to, in [`data_ready`](super::SocketEvents::data_ready).
 pub struct RxSock<'a> {
-    view: SockView,
-    _call: PhantomData<&'a mut SockView>,
+    sock: SendSock,
+    _call: PhantomData<&'a mut SendSock>,
 }
 
 impl RxSock<'_> {
@@ -314,7 +329,7 @@ impl RxSock<'_> {
     pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self {
             // SAFETY: By the contract of this function.
-            view: unsafe { SockView::new(sk) },
+            sock: unsafe { SendSock::new(sk, false) },
             _call: PhantomData,
         }
     }
@@ -327,17 +342,13 @@ impl RxSock<'_> {
     pub fn read<F: FnMut(&mut Skb<'_>) -> usize>(&mut self, f: F) -> Result<usize> {
         let mut reader = Reader {
             f,
-            sk: self.view.sk,
+            sk: self.sk,
             stop: false,
         };
         // SAFETY: The socket is valid and locked by the type invariants of the view. The actor
         // fits the argument.
         let ret = unsafe {
-            bindings::soft_sk_read(
-                self.view.sk,
-                (&raw mut reader).cast(),
-                Some(Reader::<F>::actor),
-            )
+            bindings::soft_sk_read(self.sk, (&raw mut reader).cast(), Some(Reader::<F>::actor))
         };
         usize::try_from(ret).map_err(|_| Error::from_errno(ret))
     }
@@ -346,86 +357,36 @@ impl RxSock<'_> {
     /// ended. A frozen one has not.
     pub fn is_over(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::soft_rx_over(self.view.sk) }
+        unsafe { bindings::soft_rx_over(self.sk) }
     }
 
     /// Whether nothing more can arrive until the received data is read: there is no room for it, or
     /// the connection is frozen.
     pub fn is_stuck(&self) -> bool {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::soft_rx_stuck(self.view.sk) }
+        unsafe { bindings::soft_rx_stuck(self.sk) }
     }
 
     /// Sends a delayed acknowledgement now. In a bidirectional stream TCP delays it for up to 40
     /// ms, to send it with data.
     pub fn ack_now(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::soft_sk_ack_now(self.view.sk) };
+        unsafe { bindings::soft_sk_ack_now(self.sk) };
     }
 
     /// Acknowledges data that is received but not read, if it is more than a segment. TCP itself
     /// does so only for data that is read.
     pub fn ack_unread(&mut self) {
         // SAFETY: The socket is valid and locked by the type invariants of the view.
-        unsafe { bindings::soft_sk_ack_unread(self.view.sk) };
-    }
-
-    /// As [`LockedSock::send`].
-    #[inline]
-    pub fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
-        self.view.send(buf, more)
-    }
-
-    /// As [`LockedSock::send_again`].
-    pub fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
-        self.view.send_again(replay, more)
+        unsafe { bindings::soft_sk_ack_unread(self.sk) };
     }
 }
 
 impl Deref for RxSock<'_> {
-    type Target = SockView;
+    type Target = SendSock;
 
-    fn deref(&self) -> &SockView {
-        &self.view
-    }
-}
-
-/// A socket that may be sent to, in [`write_space`](super::SocketEvents::write_space).
-pub struct TxSock<'a> {
-    view: SockView,
-    _call: PhantomData<&'a mut SockView>,
-}
-
-impl TxSock<'_> {
-    /// # Safety
-    ///
-    /// As [`SockView::new`], the caller is a `write_space` callback, and no process owns the
-    /// socket.
-    pub(super) unsafe fn new(sk: *mut bindings::sock) -> Self {
-        Self {
-            // SAFETY: By the contract of this function.
-            view: unsafe { SockView::new(sk) },
-            _call: PhantomData,
-        }
-    }
-
-    /// As [`LockedSock::send`].
-    #[inline]
-    pub fn send(&mut self, buf: &mut TxBuf, more: bool) -> Result<usize> {
-        self.view.send(buf, more)
-    }
-
-    /// As [`LockedSock::send_again`].
-    pub fn send_again(&mut self, replay: &mut Replay, more: bool) -> Result<usize> {
-        self.view.send_again(replay, more)
-    }
-}
-
-impl Deref for TxSock<'_> {
-    type Target = SockView;
-
-    fn deref(&self) -> &SockView {
-        &self.view
+    fn deref(&self) -> &SendSock {
+        &self.sock
     }
 }
 

@@ -37,8 +37,8 @@ pub use locked::{
     LockedSock,
     RxSock,
     SendSeq,
-    SockView,
-    TxSock, //
+    SendSock,
+    SockView, //
 };
 pub use mark::{
     Mark,

@@ -475,7 +475,7 @@ impl Socket {
         // SAFETY: Valid by the type invariants.
         unsafe { bindings::lock_sock(self.0.sk()) };
         // SAFETY: Locked just now, and `self` is borrowed.
-        unsafe { LockedSock::new(self.0.sk(), false) }
+        unsafe { LockedSock::new(self.0.sk(), true) }
     }
 
     /// Locks the socket as a softirq does, if it is not locked and interrupts are on.
@@ -487,7 +487,7 @@ impl Socket {
             return None;
         }
         // SAFETY: Locked just now, and `self` is borrowed.
-        Some(unsafe { LockedSock::new(self.0.sk(), true) })
+        Some(unsafe { LockedSock::new(self.0.sk(), false) })
     }
 }
 

@@ -123,6 +123,6 @@ impl Pair {
         let len = machine
             .request(&hello.emit(), &mut frame)
             .map_err(|_| EINVAL)?;
-        mpa_io::send(&mut sock.lock(), frame.get(..len).unwrap_or(&[]))
+        mpa_io::send(&sock.lock(), frame.get(..len).unwrap_or(&[]))
     }
 }

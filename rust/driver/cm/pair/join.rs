@@ -43,7 +43,7 @@ use kernel::{
     sync::Arc,
     time::msecs_to_jiffies, //
 };
-use soft::tcp::LockedSock;
+use soft::tcp::SendSock;
 
 impl Endpoint {
     /// Gives the stream to the QP that waits for it with `pair`.
@@ -52,7 +52,7 @@ impl Endpoint {
         inner: &mut Inner,
         (pair, qp): (&Arc<Pair>, QpRef),
         est: &Established,
-        tell: impl FnOnce(&mut LockedSock<'_>) -> Result,
+        tell: impl FnOnce(&SendSock) -> Result,
     ) -> Result {
         let met = {
             let mut slot = qp.pair.lock();

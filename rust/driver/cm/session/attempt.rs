@@ -148,7 +148,7 @@ impl Endpoint {
         let len = machine
             .request(&resume.emit(), &mut frame)
             .map_err(|_| EINVAL)?;
-        mpa_io::send(&mut attempt.socket.lock(), frame.get(..len).unwrap_or(&[]))?;
+        mpa_io::send(&attempt.socket.lock(), frame.get(..len).unwrap_or(&[]))?;
         attempt.machine = Some(machine);
         Ok(())
     }

@@ -103,7 +103,7 @@ impl Arrival {
         let mut frame = [0; MAX_FRAME];
         if let Ok(len) = self.machine.reject(&refused.emit(), &mut frame) {
             let frame = frame.get(..len).unwrap_or(&[]);
-            let _ = mpa_io::send(&mut self.socket.lock(), frame);
+            let _ = mpa_io::send(&self.socket.lock(), frame);
         }
         let _ = self.socket.send_fin();
     }

@@ -45,9 +45,9 @@ impl Qp {
         let Some(mut tx) = self.stream.tx.take() else {
             return Progress::Lost;
         };
-        let mut locked = sock.lock();
+        let locked = sock.lock();
         let progress = match locked.state().is_open() {
-            true => tx.drain(self, &mut locked),
+            true => tx.drain(self, &locked),
             false => Progress::Lost,
         };
         drop(locked);

@@ -2,13 +2,10 @@
 
 //! The framer: from messages to FPDUs, and from FPDUs to TCP.
 
-use super::{
-    encode::{
-        encode,
-        encode_by_ref,
-        Encoded, //
-    },
-    wire::Wire, //
+use super::encode::{
+    encode,
+    encode_by_ref,
+    Encoded, //
 };
 use crate::{
     qp::sgl::Sgl,
@@ -25,7 +22,10 @@ use iwarp::{
     wire::mpa::mulpdu, //
 };
 use kernel::prelude::*;
-use soft::tcp::TxBuf;
+use soft::tcp::{
+    SendSock,
+    TxBuf, //
+};
 
 /// Makes FPDUs of messages, and hands them to TCP.
 pub(super) struct Framer {
@@ -97,12 +97,12 @@ impl Framer {
     }
 
     /// Hands TCP what is encoded.
-    pub(super) fn push(&mut self, qp: &QpObj, sock: &mut impl Wire, more: bool) -> Result<usize> {
+    pub(super) fn push(&mut self, qp: &QpObj, sock: &SendSock, more: bool) -> Result<usize> {
         let bytes = self.pending();
         if bytes == 0 {
             return Ok(0);
         }
-        let sent = sock.push(&mut self.buf, more)?;
+        let sent = sock.send(&mut self.buf, more)?;
         let fpdus = core::mem::take(&mut self.fpdus);
         trace::send(|| (qp.qp_num(), fpdus, bytes as u32, sent as u32));
         qp.stats.add(Counter::TxFpdus, u64::from(fpdus));

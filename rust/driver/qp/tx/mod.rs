@@ -4,9 +4,9 @@
 //!
 //! A work request goes one way. The scheduler ([`sched`]) finds a CPU and a locked socket for the
 //! owner of the token. The owner asks the source ([`source`], [`respond`]) for messages, cuts them
-//! into FPDUs ([`message`]), encodes those ([`frame`], [`encode`]), hands them to TCP ([`wire`]),
-//! and reports to [`completions`](super::completions) what TCP has accepted. [`by_ref`] decides
-//! which payload is not copied.
+//! into FPDUs ([`message`]), encodes those ([`frame`], [`encode`]), hands them to TCP
+//! ([`SendSock`]), and reports to [`completions`](super::completions) what TCP has accepted.
+//! [`by_ref`] decides which payload is not copied.
 //!
 //! The owner works in batches. It encodes FPDUs from as many messages as fit, and hands them to TCP
 //! in one call. A batch fills TCP's buffers, and no FPDU exceeds it. A full FPDU is as long as a
@@ -24,7 +24,7 @@ mod replay;
 mod respond;
 pub(crate) mod sched;
 mod source;
-mod wire;
+mod space;
 
 use self::{
     by_ref::{
@@ -33,10 +33,7 @@ use self::{
     },
     frame::Framer,
     message::Filled,
-    wire::{
-        send_space,
-        Wire, //
-    }, //
+    space::send_space, //
 };
 use super::{
     completions::Wr,
@@ -83,9 +80,9 @@ use iwarp::{
 };
 use kernel::sync::Arc;
 use soft::tcp::{
-    LockedSock,
     Marker,
     Replay,
+    SendSock,
     SockView,
     Socket,
     TxBuf, //
@@ -283,7 +280,7 @@ impl TxCtx {
     }
 
     /// Sends until there is nothing more to send, no space, or `budget` bytes are gone.
-    fn run(&mut self, qp: &QpObj, sock: &mut impl Wire, budget: &mut usize) -> Leave {
+    fn run(&mut self, qp: &QpObj, sock: &SendSock, budget: &mut usize) -> Leave {
         self.at = qp.sq.cursor();
         let why = self.send(qp, sock, budget);
         if self.unqueued.is_some() {
@@ -296,7 +293,7 @@ impl TxCtx {
         why
     }
 
-    fn send(&mut self, qp: &QpObj, sock: &mut impl Wire, budget: &mut usize) -> Leave {
+    fn send(&mut self, qp: &QpObj, sock: &SendSock, budget: &mut usize) -> Leave {
         loop {
             if qp.phase() != Phase::Rts || qp.stream.tx_stopping() {
                 return Leave::Hold;
@@ -416,7 +413,7 @@ impl TxCtx {
     }
 
     /// Hands TCP more of the encoded FPDUs, up to the Terminate. Sleeps.
-    pub(super) fn drain(&mut self, qp: &QpObj, sock: &mut LockedSock<'_>) -> Progress {
+    pub(super) fn drain(&mut self, qp: &QpObj, sock: &SendSock) -> Progress {
         let pushed = match self.push_again(sock) {
             Ok(_) if self.replay.is_empty() => self.framer.push(qp, sock, false),
             result => result,

@@ -3,10 +3,7 @@
 //! The stream goes on over another connection: what TCP may not have delivered is sent again.
 
 use super::{
-    wire::{
-        send_space,
-        Wire, //
-    },
+    space::send_space,
     TxCtx,
     LOOK, //
 };
@@ -21,6 +18,7 @@ use kernel::{
 };
 use soft::tcp::{
     Frozen,
+    SendSock,
     Socket, //
 };
 
@@ -48,9 +46,9 @@ impl TxCtx {
         self.with_tcp()
     }
 
-    pub(super) fn push_again(&mut self, sock: &mut impl Wire) -> Result<usize> {
+    pub(super) fn push_again(&mut self, sock: &SendSock) -> Result<usize> {
         let more = self.framer.pending() != 0;
-        sock.push_again(&mut self.replay, more)
+        sock.send_again(&mut self.replay, more)
     }
 
     /// Sends what is kept. Returns why the owner has to leave before all of it is with TCP.
@@ -59,7 +57,7 @@ impl TxCtx {
     pub(super) fn send_again(
         &mut self,
         qp: &QpObj,
-        sock: &mut impl Wire,
+        sock: &SendSock,
         budget: &mut usize,
     ) -> Option<Leave> {
         if send_space(sock, 1) == 0 {

@@ -10,10 +10,7 @@
 
 use super::{
     burst,
-    wire::{
-        is_enough,
-        Wire, //
-    },
+    space::is_enough,
     TxCtx, //
 };
 use crate::{
@@ -47,9 +44,8 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 use soft::tcp::{
-    RxSock,
-    SockView,
-    TxSock, //
+    SendSock,
+    SockView, //
 };
 
 /// Bursts of a turn that a poster or a datamover begins, if no other QP waits. During that of a
@@ -165,7 +161,7 @@ impl Qp {
 
     /// Transmits after the arrival of data that may unblock the QP. The caller holds the socket and
     /// has finished reading.
-    pub(in crate::qp) fn kick_from_rx(self: &QpObj, wake: Wake, sk: &mut RxSock<'_>) {
+    pub(in crate::qp) fn kick_from_rx(self: &QpObj, wake: Wake, sk: &SendSock) {
         if self.try_own(wake, true) {
             if let Some(tx) = self.own_tx() {
                 self.transmit(tx, sk, Turn::new(Reason::Other, SHORT_TURN));
@@ -175,7 +171,7 @@ impl Qp {
 
     /// Resumes transmission: TCP has space (`write_space`). The socket is locked, possibly by the
     /// driver's own send; `tx` is `None` if it may not be sent to.
-    pub(crate) fn tx_space(self: &QpObj, sk: &SockView, tx: Option<TxSock<'_>>) {
+    pub(crate) fn tx_space(self: &QpObj, sk: &SockView, tx: Option<&SendSock>) {
         self.await_acks(sk);
         if !is_enough(sk) || sk.space() == 0 {
             return;
@@ -185,12 +181,12 @@ impl Qp {
         }
         // Sends here if possible: a datamover may have to wait until a polling program has used up
         // its time slice.
-        let Some(mut sock) = tx else {
+        let Some(sock) = tx else {
             return self.wake_mover(Wake::Space);
         };
         if self.try_own(Wake::Space, true) {
             if let Some(tx) = self.own_tx() {
-                self.transmit(tx, &mut sock, Turn::new(Reason::Space, SHORT_TURN));
+                self.transmit(tx, sock, Turn::new(Reason::Space, SHORT_TURN));
             }
         }
     }
@@ -247,7 +243,7 @@ impl Qp {
     fn run_in_process(self: &QpObj, turn: Turn) {
         let Some(tx) = self.own_tx() else { return };
         let sock = tx.socket();
-        self.transmit(tx, &mut sock.lock(), turn);
+        self.transmit(tx, &sock.lock(), turn);
     }
 
     /// Transmits if the socket is free, else leaves the QP to a datamover. The caller owns the
@@ -257,7 +253,7 @@ impl Qp {
         let sock = tx.socket();
         let locked = sock.try_lock_bh();
         match locked {
-            Some(mut sk) => self.transmit(tx, &mut sk, turn),
+            Some(sk) => self.transmit(tx, &sk, turn),
             None => {
                 self.stream.tx.put(tx);
                 self.leave_direct(turn, Leave::Budget);
@@ -268,7 +264,7 @@ impl Qp {
 
     /// Runs the owner's turn. Releases the token with the socket still locked, so that
     /// `write_space` cannot fall between the last look at the space and the release.
-    fn transmit(self: &QpObj, mut tx: KBox<TxCtx>, sk: &mut impl Wire, turn: Turn) {
+    fn transmit(self: &QpObj, mut tx: KBox<TxCtx>, sk: &SendSock, turn: Turn) {
         let limit = turn.bursts.saturating_mul(burst(sk));
         let (mut left, charged) = self.begin_turn(&mut tx.share, turn.reason, limit);
         let (sent, taken) = (tx.accepted(), tx.taken);
