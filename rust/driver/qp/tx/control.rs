@@ -4,7 +4,10 @@
 //! control pipeline.
 
 use super::{
-    source::Next,
+    message::{
+        End,
+        Flow, //
+    },
     TxCtx, //
 };
 use crate::{
@@ -17,6 +20,7 @@ use crate::{
     },
     QpObj, //
 };
+use core::ops::ControlFlow;
 use iwarp::{
     error::Error as IwarpError,
     mem::stag::Stag, //
@@ -50,7 +54,7 @@ impl TxCtx {
         qp: &QpObj,
         seq: u32,
         busy: bool,
-    ) -> Result<Next, IwarpError> {
+    ) -> Result<Flow, IwarpError> {
         let (stag, pages) = match (&self.wr.reg, self.wr.op) {
             (Some(reg), _) => (reg.stag(), reg.pages()),
             (None, SendOp::BindMw) => (self.wr.remote_stag, 0),
@@ -59,7 +63,7 @@ impl TxCtx {
         // An older Read still places its response there.
         if qp.stream.orq.lock().uses(stag) {
             self.waiting = Some(seq);
-            return Ok(Next::Blocked);
+            return Ok(ControlFlow::Break(End::Blocked));
         }
         let entry = match &self.wr.reg {
             Some(reg) => Some(reg.entry().clone()),
@@ -74,7 +78,7 @@ impl TxCtx {
                 let control = &qp.stream.control;
                 if !control.has_room() || entry.notify(qp.qp_num(), validates).is_err() {
                     self.waiting = Some(seq);
-                    return Ok(Next::Blocked);
+                    return Ok(ControlFlow::Break(End::Blocked));
                 }
                 qp.stream.completions.handed_over(seq, self.framer.encoded);
                 let what = self.control_op(qp);
@@ -89,20 +93,20 @@ impl TxCtx {
             // It fails, but not before older ones are done.
             None if busy => {
                 self.waiting = Some(seq);
-                return Ok(Next::Blocked);
+                return Ok(ControlFlow::Break(End::Blocked));
             }
             _ => {
                 let done = self.control_op(qp).execute(qp);
                 if let Err(error) = done {
                     if self.drains && qp.drains(seq, error) {
-                        return Ok(Next::Done);
+                        return Ok(ControlFlow::Continue(()));
                     }
                     return Err(error);
                 }
                 qp.stream.completions.encoded(seq, 0, self.framer.encoded);
             }
         }
-        Ok(Next::Done)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The operation of the work request that was taken last, with the snapshot of its pages.

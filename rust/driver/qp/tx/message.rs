@@ -8,10 +8,7 @@ use super::{
         UNTAGGED, //
     },
     encode::Encoded,
-    source::{
-        failed,
-        Next, //
-    },
+    source::failed,
     Current,
     Origin,
     Source,
@@ -35,6 +32,7 @@ use crate::{
     tpt::mem_ref::Missing,
     QpObj, //
 };
+use core::ops::ControlFlow;
 use iwarp::{
     error::{
         AccessError,
@@ -50,68 +48,61 @@ use iwarp::{
 };
 
 /// Why a batch takes no more.
-pub(super) enum Filled {
-    /// The batch is full, and there may be more to send.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// It is full, and there may be more to send.
     Full,
-    /// No memory for more.
+    /// There is no memory for more.
     NoMemory,
+    /// Nothing is posted or requested.
     Idle,
+    /// The head of the SQ waits for a Read Response, or it or the peer's oldest request for its
+    /// memory.
     Blocked,
-    /// The FIFO of completions is full.
+    /// The head of the SQ waits for a completion.
     Crowded,
+    /// The stream cannot go on; [`TxCtx::broken`] says why.
     Broken,
 }
 
-/// The outcome of a step of encoding.
-enum Step {
-    Done,
-    /// The FPDU does not fit into the batch.
-    Full,
-    NoRoom,
-    /// The payload is not there yet.
-    Stalled,
-    Broken,
-}
+/// Whether the batch goes on after a step.
+pub(super) type Flow = ControlFlow<End>;
 
 impl TxCtx {
     /// Encodes FPDUs until `batch` bytes wait for TCP, or the next FPDU would exceed them. One that
     /// exceeds them by itself is encoded alone. A work request done without a message counts
     /// [`LOOK`] bytes.
-    pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> Filled {
+    pub(super) fn fill(&mut self, qp: &QpObj, batch: usize) -> End {
         self.looks = 0;
         loop {
-            let pending = self.framer.pending();
-            if pending.saturating_add(self.looks) >= batch {
-                return Filled::Full;
+            if let ControlFlow::Break(end) = self.step(qp, batch) {
+                return end;
             }
-            if self.current.is_none() {
-                match self.next(qp) {
-                    Next::Message => {}
-                    // Most of the time there is exactly one work request.
-                    Next::Done if !self.has_more(qp) => return Filled::Idle,
-                    Next::Done => {
-                        if self.framer.pending() == pending {
-                            self.looks = self.looks.saturating_add(LOOK);
-                        }
-                        continue;
-                    }
-                    Next::Idle => return Filled::Idle,
-                    Next::Blocked => return Filled::Blocked,
-                    Next::Crowded => return Filled::Crowded,
-                    Next::Broken => return Filled::Broken,
-                }
-            }
+        }
+    }
+
+    /// Begins a message, unless one is in progress, and encodes its next FPDU.
+    #[inline(always)]
+    fn step(&mut self, qp: &QpObj, batch: usize) -> Flow {
+        let pending = self.framer.pending();
+        if pending.saturating_add(self.looks) >= batch {
+            return ControlFlow::Break(End::Full);
+        }
+        if self.current.is_none() {
+            self.next(qp)?;
+        }
+        if self.current.is_some() {
             if !self.can_encode() {
-                return Filled::Full;
+                return ControlFlow::Break(End::Full);
             }
-            match self.encode_next(qp, batch) {
-                Step::Done if !self.has_more(qp) => return Filled::Idle,
-                Step::Done => {}
-                Step::Full => return Filled::Full,
-                Step::NoRoom => return Filled::NoMemory,
-                Step::Stalled => return Filled::Blocked,
-                Step::Broken => return Filled::Broken,
-            }
+            self.encode_next(qp, batch)?;
+        } else if self.framer.pending() == pending {
+            self.looks = self.looks.saturating_add(LOOK);
+        }
+        // Most of the time there is exactly one work request.
+        match self.has_more(qp) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(End::Idle),
         }
     }
 
@@ -127,9 +118,9 @@ impl TxCtx {
 
     /// Encodes the next FPDU of the current message, unless the batch is full.
     #[inline(never)]
-    fn encode_next(&mut self, qp: &QpObj, batch: usize) -> Step {
+    fn encode_next(&mut self, qp: &QpObj, batch: usize) -> Flow {
         let Some(current) = &mut self.current else {
-            return Step::Done;
+            return ControlFlow::Continue(());
         };
         let by_reference = matches!(current.source, Source::ByRef { .. });
         let most = match (by_reference, current.msg.msn()) {
@@ -139,11 +130,11 @@ impl TxCtx {
         };
         let Some(fpdu) = current.msg.fpdu(most) else {
             self.finish_message(qp);
-            return Step::Done;
+            return ControlFlow::Continue(());
         };
         let pending = self.framer.pending();
         if pending != 0 && pending.saturating_add(fpdu.stream_len() as usize) > batch {
-            return Step::Full;
+            return ControlFlow::Break(End::Full);
         }
         let whole = fpdu.is_last() && fpdu.payload().0 == 0;
         let (sges, wr) = (&mut self.sges, &self.wr);
@@ -181,7 +172,7 @@ impl TxCtx {
             })
         };
         match encoded {
-            Encoded::NoRoom => Step::NoRoom,
+            Encoded::NoRoom => ControlFlow::Break(End::NoMemory),
             Encoded::Done(_) => {
                 if core::mem::take(&mut self.stalled) {
                     qp.stream.tx_pager.passed();
@@ -190,7 +181,7 @@ impl TxCtx {
                 if fpdu.is_last() {
                     self.finish_message(qp);
                 }
-                Step::Done
+                ControlFlow::Continue(())
             }
             // Nothing of the FPDU is encoded, and the cursor of its payload is where it was.
             Encoded::Denied(AccessError::Pending) => {
@@ -201,7 +192,7 @@ impl TxCtx {
                     missing => self.stall(qp, missing),
                 };
                 match stalled {
-                    Ok(()) => Step::Stalled,
+                    Ok(()) => ControlFlow::Break(End::Blocked),
                     Err(error) => self.deny(qp, error),
                 }
             }
@@ -226,7 +217,7 @@ impl TxCtx {
         true
     }
 
-    /// Notes that memory is not there yet. The run ends with [`Filled::Blocked`]: what it waits for
+    /// Notes that memory is not there yet. The run ends with [`End::Blocked`]: what it waits for
     /// stays in this context, and other queue pairs go on.
     ///
     /// The look that found nothing was the owner's. Who makes the memory appear does so first, and
@@ -252,9 +243,9 @@ impl TxCtx {
 
     /// Ends the stream, because access to the payload of the current message is denied.
     #[cold]
-    fn deny(&mut self, qp: &QpObj, error: AccessError) -> Step {
+    fn deny(&mut self, qp: &QpObj, error: AccessError) -> Flow {
         self.broken = Some(self.denied(qp, error));
-        Step::Broken
+        ControlFlow::Break(End::Broken)
     }
 
     /// Access to the payload of the current message is denied: says how the stream ends.

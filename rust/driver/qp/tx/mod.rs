@@ -32,7 +32,7 @@ use self::{
         LARGE_SPACE, //
     },
     frame::Framer,
-    message::Filled,
+    message::End,
     space::send_space, //
 };
 use super::{
@@ -322,10 +322,10 @@ impl TxCtx {
             };
             let batch = most.min(*budget).min(room);
             self.set_sizes(sock, room);
-            let filled = self.fill(qp, batch);
+            let end = self.fill(qp, batch);
             let had = self.framer.pending();
             // TCP may hold back a short last segment only if more follows at once for certain.
-            let more = batch >= burst && matches!(filled, Filled::Full) && self.current.is_some();
+            let more = batch >= burst && matches!(end, End::Full) && self.current.is_some();
             let sent = match self.framer.push(qp, sock, more) {
                 Ok(sent) => sent,
                 Err(error) => {
@@ -339,8 +339,8 @@ impl TxCtx {
             if *budget < LOOK {
                 *budget = 0;
             }
-            match filled {
-                Filled::Broken => {
+            match end {
+                End::Broken => {
                     if let Some(cause) = self.broken.take() {
                         qp.fail(cause);
                     }
@@ -356,12 +356,12 @@ impl TxCtx {
                         return qp.starve();
                     }
                 }
-                Filled::Idle => return Leave::Idle,
-                Filled::Blocked => return Leave::Blocked,
-                Filled::NoMemory if sent == 0 => return qp.starve(),
+                End::Idle => return Leave::Idle,
+                End::Blocked => return Leave::Blocked,
+                End::NoMemory if sent == 0 => return qp.starve(),
                 // The oldest waits for its Read Response or its ACK, which unblocks the QP.
-                Filled::Crowded if qp.stream.completions.is_full() => return Leave::Blocked,
-                Filled::Full | Filled::NoMemory | Filled::Crowded => {}
+                End::Crowded if qp.stream.completions.is_full() => return Leave::Blocked,
+                End::Full | End::NoMemory | End::Crowded => {}
             }
             if *budget == 0 {
                 return Leave::Budget;

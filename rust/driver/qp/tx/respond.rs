@@ -3,7 +3,10 @@
 //! Responses to the peer's Reads and atomic operations.
 
 use super::{
-    source::Next,
+    message::{
+        End,
+        Flow, //
+    },
     Current,
     Origin,
     Source,
@@ -16,6 +19,7 @@ use crate::{
     },
     QpObj, //
 };
+use core::ops::ControlFlow;
 use iwarp::{
     error::{
         AccessError,
@@ -32,7 +36,7 @@ use iwarp::{
 impl TxCtx {
     /// Begins the answer to the oldest request of the peer, if there is one.
     #[inline]
-    pub(super) fn respond(&mut self, qp: &QpObj) -> Option<Next> {
+    pub(super) fn respond(&mut self, qp: &QpObj) -> Option<Flow> {
         match self.deferred.is_some() || qp.stream.has_requests() {
             true => self.answer_next(qp),
             false => None,
@@ -40,7 +44,7 @@ impl TxCtx {
     }
 
     #[inline(never)]
-    fn answer_next(&mut self, qp: &QpObj) -> Option<Next> {
+    fn answer_next(&mut self, qp: &QpObj) -> Option<Flow> {
         let mut request = match self.deferred.take() {
             Some(request) => request,
             None => qp.stream.take_request()?,
@@ -79,14 +83,14 @@ impl TxCtx {
                     // It is not executed, and comes first when the memory is there.
                     Err(AccessError::Pending) => {
                         self.deferred = Some(request);
-                        return Some(Next::Blocked);
+                        return Some(ControlFlow::Break(End::Blocked));
                     }
                     Err(error) => {
                         let error = error.during(AccessOp::AtomicRequest);
                         let code = error.terminate();
                         let term = code.map(|code| Terminate::for_atomic(code, request.msn));
                         self.broken = Some(Cause::Stream { error, term });
-                        return Some(Next::Broken);
+                        return Some(ControlFlow::Break(End::Broken));
                     }
                 };
                 let id = atomic.id;
@@ -100,6 +104,6 @@ impl TxCtx {
             origin: Origin::Response,
         });
         self.answering = Some(request);
-        Some(Next::Message)
+        Some(ControlFlow::Continue(()))
     }
 }

@@ -6,7 +6,9 @@ use super::{
     encode::Encoded,
     message::{
         copy_inline,
-        list, //
+        list,
+        End,
+        Flow, //
     },
     Current,
     Origin,
@@ -29,6 +31,7 @@ use crate::{
     tpt::mem_ref::MemRef,
     QpObj, //
 };
+use core::ops::ControlFlow;
 use iwarp::{
     error::{
         AccessError,
@@ -60,50 +63,33 @@ use iwarp::{
 };
 use rdma::Sge;
 
-/// The outcome of looking for a message.
-pub(super) enum Next {
-    /// A message is in progress.
-    Message,
-    /// A work request is encoded or done already; look again.
-    Done,
-    /// Nothing is posted or requested.
-    Idle,
-    /// The head of the SQ waits for a Read Response, or it or the peer's oldest request for its
-    /// memory.
-    Blocked,
-    /// The head of the SQ waits for a completion.
-    Crowded,
-    /// The stream cannot go on; [`TxCtx::broken`] says why.
-    Broken,
-}
-
 impl TxCtx {
-    /// Finds the next message.
-    pub(super) fn next(&mut self, qp: &QpObj) -> Next {
+    /// Begins the next message, or does a work request without one.
+    pub(super) fn next(&mut self, qp: &QpObj) -> Flow {
         let first = self.respond_next;
         let mut stalled = false;
         if first {
             match self.respond(qp) {
-                Some(Next::Blocked) => stalled = true,
-                Some(next) => return next,
+                Some(ControlFlow::Break(End::Blocked)) => stalled = true,
+                Some(flow) => return flow,
                 None => {}
             }
         }
-        let next = self.next_from_sq(qp);
-        match next {
+        let flow = self.next_from_sq(qp);
+        match flow {
             // A queue pair that is idle is not woken when the memory is there.
-            Next::Idle if stalled => Next::Blocked,
+            ControlFlow::Break(End::Idle) if stalled => ControlFlow::Break(End::Blocked),
             // The SQ is empty or waits; responses need not. A request that has come since the look
             // above leaves a note in the token.
-            Next::Idle | Next::Blocked | Next::Crowded if !first => {
-                self.respond(qp).unwrap_or(next)
+            ControlFlow::Break(End::Idle | End::Blocked | End::Crowded) if !first => {
+                self.respond(qp).unwrap_or(flow)
             }
-            next => next,
+            flow => flow,
         }
     }
 
     #[inline(never)]
-    fn next_from_sq(&mut self, qp: &QpObj) -> Next {
+    fn next_from_sq(&mut self, qp: &QpObj) -> Flow {
         let seq = match self.waiting.take() {
             Some(seq) if qp.stream.completions.glance().is_drained() => return self.flush(qp, seq),
             Some(seq) => seq,
@@ -112,12 +98,12 @@ impl TxCtx {
                 let glance = completions.glance();
                 if completions.was_full(glance) {
                     return match qp.sq.has_work_at(&self.at) {
-                        true => Next::Crowded,
-                        false => Next::Idle,
+                        true => ControlFlow::Break(End::Crowded),
+                        false => ControlFlow::Break(End::Idle),
                     };
                 }
                 match qp.sq.take(&mut self.at, &mut self.wr) {
-                    Ok(false) => return Next::Idle,
+                    Ok(false) => return ControlFlow::Break(End::Idle),
                     Ok(true) => {
                         self.taken = self.taken.wrapping_add(1);
                         let wr = &self.wr;
@@ -142,12 +128,12 @@ impl TxCtx {
                         self.enlist(qp);
                         // There was room, and only the owner of the token fills the FIFO.
                         let Some(pushed) = qp.stream.completions.push(new) else {
-                            return Next::Crowded;
+                            return ControlFlow::Break(End::Crowded);
                         };
                         if ends {
                             // Dropped before the completion is visible.
                             self.wr.reg = None;
-                            return Next::Broken;
+                            return ControlFlow::Break(End::Broken);
                         }
                         if pushed.drained {
                             return self.flush(qp, pushed.seq);
@@ -157,10 +143,10 @@ impl TxCtx {
                     Err(bad) => {
                         self.enlist(qp);
                         if fail_bad(qp, &bad) {
-                            return Next::Done;
+                            return ControlFlow::Continue(());
                         }
                         self.broken = Some(Cause::Local(IwarpError::LocalOp));
-                        return Next::Broken;
+                        return ControlFlow::Break(End::Broken);
                     }
                 }
             }
@@ -172,11 +158,11 @@ impl TxCtx {
                 Gate::Go => {}
                 Gate::WaitSlot | Gate::WaitFence => {
                     self.waiting = Some(seq);
-                    return Next::Blocked;
+                    return ControlFlow::Break(End::Blocked);
                 }
                 Gate::Never => {
                     self.broken = Some(failed(qp, seq, IwarpError::LocalOp));
-                    return Next::Broken;
+                    return ControlFlow::Break(End::Broken);
                 }
             }
         }
@@ -201,7 +187,7 @@ impl TxCtx {
                         qp.stream.completions.until_acked(seq, None);
                     }
                     self.begin_send(source, Origin::Sq(seq));
-                    Next::Message
+                    ControlFlow::Continue(())
                 })
             }
             SendOp::Read | SendOp::ReadInv => self.begin_read(qp, seq),
@@ -209,15 +195,15 @@ impl TxCtx {
             SendOp::RegMr | SendOp::LocalInv | SendOp::BindMw => self.do_local(qp, seq, busy),
         };
         match begun {
-            Ok(next) => next,
+            Ok(flow) => flow,
             // Nothing of it is sent; it begins anew.
             Err(error) if error.is_pending() && self.stall(qp, None).is_ok() => {
                 self.waiting = Some(seq);
-                Next::Blocked
+                ControlFlow::Break(End::Blocked)
             }
             Err(error) => {
                 self.broken = Some(failed(qp, seq, error));
-                Next::Broken
+                ControlFlow::Break(End::Broken)
             }
         }
     }
@@ -225,7 +211,7 @@ impl TxCtx {
     /// Begins a work request outside the FIFO. If it is one FPDU, as most are, it is encoded at
     /// once.
     #[inline]
-    fn begin_unqueued(&mut self, qp: &QpObj, mut wr: Wr) -> Next {
+    fn begin_unqueued(&mut self, qp: &QpObj, mut wr: Wr) -> Flow {
         let msg = self.begin_message();
         if let Some(fpdu) = msg.fpdu(self.framer.mulpdu).filter(Fpdu::is_last) {
             let (sges, sqe) = (&mut self.sges, &self.wr);
@@ -239,7 +225,7 @@ impl TxCtx {
                 wr.bytes = msg.len();
                 let end = self.framer.encoded;
                 self.unqueued = Some(Unqueued { wr, end });
-                return Next::Done;
+                return ControlFlow::Continue(());
             }
         }
         // Any obstacle is met again, and handled, by the path of longer messages.
@@ -250,7 +236,7 @@ impl TxCtx {
         });
         let end = u64::MAX;
         self.unqueued = Some(Unqueued { wr, end });
-        Next::Message
+        ControlFlow::Continue(())
     }
 
     /// Enters the work request that is outside the FIFO, before another one enters.
@@ -319,7 +305,7 @@ impl TxCtx {
     }
 
     #[inline(never)]
-    fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+    fn begin_read(&mut self, qp: &QpObj, seq: u32) -> Result<Flow, IwarpError> {
         let (sge, sink) = self.sink(qp)?;
         let (wr, stag) = (&self.wr, Stag(sge.lkey));
         let msg = self.framer.stream.begin(
@@ -349,7 +335,7 @@ impl TxCtx {
     }
 
     #[inline(never)]
-    fn begin_atomic(&mut self, qp: &QpObj, seq: u32) -> Result<Next, IwarpError> {
+    fn begin_atomic(&mut self, qp: &QpObj, seq: u32) -> Result<Flow, IwarpError> {
         let (sge, sink) = self.sink(qp)?;
         let wr = &self.wr;
         let msg = self.framer.stream.begin(
@@ -400,7 +386,7 @@ impl TxCtx {
         seq: u32,
         msg: TxMessage<'static>,
         read: Read,
-    ) -> Result<Next, IwarpError> {
+    ) -> Result<Flow, IwarpError> {
         // Entered before the request can be answered. The gate has checked that there is room.
         let pushed = qp.stream.orq.lock().push(read);
         pushed.map_err(|_| IwarpError::LocalCatastrophic)?;
@@ -410,17 +396,17 @@ impl TxCtx {
             origin: Origin::Sq(seq),
         });
         self.respond_next = true;
-        Ok(Next::Message)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Flushes a work request of a drained SQ. It completes behind those before it.
     #[cold]
-    fn flush(&mut self, qp: &QpObj, seq: u32) -> Next {
+    fn flush(&mut self, qp: &QpObj, seq: u32) -> Flow {
         // Dropped before the completion is visible.
         self.wr.reg = None;
         qp.stats.inc(Counter::Flushed);
         qp.stream.completions.failed(seq, WcStatus::WrFlushErr);
-        Next::Done
+        ControlFlow::Continue(())
     }
 }
 
