@@ -33,6 +33,7 @@ use self::{
     },
     frame::Framer,
     message::End,
+    sched::Pace,
     space::send_space, //
 };
 use super::{
@@ -61,11 +62,7 @@ use iwarp::{
         Negotiated,
         RtrKind, //
     },
-    qp::{
-        coalesce::Gather,
-        fairness::Share,
-        owner::Leave, //
-    },
+    qp::owner::Leave,
     rx::{
         Expect,
         ReadExpect, //
@@ -191,16 +188,7 @@ pub(super) struct TxCtx {
     taken: u32,
     /// Charge in bytes of this pass for work requests done without a message.
     looks: usize,
-    /// Decides when doorbells are answered.
-    gather: Gather,
-    /// What it has decided, as in `Stream::gathers`.
-    gathers: bool,
-    /// Credit while other QPs wait for the same datamover.
-    share: Share,
-    /// The last run ended because TCP had too little space.
-    paused: bool,
-    /// Runs since the start.
-    turns: u64,
+    pace: Pace,
 }
 
 impl TxCtx {
@@ -242,11 +230,7 @@ impl TxCtx {
             respond_next: false,
             taken: 0,
             looks: 0,
-            gather: Gather::new(),
-            gathers: false,
-            share: Share::new(),
-            paused: false,
-            turns: 0,
+            pace: Pace::new(),
         }
     }
 

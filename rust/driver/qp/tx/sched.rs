@@ -29,7 +29,10 @@ use base::{
     timer::OnTimer, //
 };
 use iwarp::qp::{
-    coalesce,
+    coalesce::{
+        self,
+        Gather, //
+    },
     fairness::Share,
     owner::{
         self,
@@ -266,10 +269,10 @@ impl Qp {
     /// `write_space` cannot fall between the last look at the space and the release.
     fn transmit(self: &QpObj, mut tx: KBox<TxCtx>, sk: &SendSock, turn: Turn) {
         let limit = turn.bursts.saturating_mul(burst(sk));
-        let (mut left, charged) = self.begin_turn(&mut tx.share, turn.reason, limit);
+        let (mut left, charged) = self.begin_turn(&mut tx.pace.share, turn.reason, limit);
         let (sent, taken) = (tx.accepted(), tx.taken);
         loop {
-            let resumed = core::mem::take(&mut tx.paused);
+            let resumed = core::mem::take(&mut tx.pace.paused);
             let (before, accepted) = (left, tx.accepted());
             let why = match left {
                 0 => Leave::Budget,
@@ -290,14 +293,14 @@ impl Qp {
             if charged {
                 // An FPDU goes out whole even if less was left.
                 let sent = tx.accepted().wrapping_sub(accepted) as usize;
-                tx.share.charge(before.saturating_sub(left).max(sent));
+                tx.pace.share.charge(before.saturating_sub(left).max(sent));
             }
-            tx.turns = tx.turns.wrapping_add(1);
-            self.stream.turns.write_once(tx.turns);
+            tx.pace.turns = tx.pace.turns.wrapping_add(1);
+            self.stream.turns.write_once(tx.pace.turns);
             self.stream.sent.write_once(tx.accepted());
             self.stream.kept.write_once(tx.kept());
             if let Leave::Space = why {
-                tx.paused = true;
+                tx.pace.paused = true;
                 if resumed && accepted == tx.accepted() {
                     self.stats.inc(Counter::TxResumedInVain);
                 }
@@ -311,7 +314,7 @@ impl Qp {
             match self.own_tx() {
                 Some(again) => {
                     tx = again;
-                    tx.paused = false;
+                    tx.pace.paused = false;
                 }
                 None => return,
             }
@@ -326,15 +329,15 @@ impl Qp {
             Reason::Later => true,
             Reason::Mover | Reason::Space | Reason::Other => return,
         };
-        let gathers = tx.gather.ended(coalesce::Turn {
+        let gathers = tx.pace.gather.ended(coalesce::Turn {
             later,
             requests: tx.taken.wrapping_sub(taken),
             bytes: tx.accepted().wrapping_sub(sent) as usize,
             received: self.stats.get(Counter::RxFpdus),
             tick: context::jiffies() as u32,
         });
-        if gathers != tx.gathers {
-            tx.gathers = gathers;
+        if gathers != tx.pace.gathers {
+            tx.pace.gathers = gathers;
             self.stream.gathers.write_once(gathers);
         }
     }
@@ -395,6 +398,32 @@ impl Qp {
                 false
             }
             _ => false,
+        }
+    }
+}
+
+/// What the turns of a stream depend on.
+pub(super) struct Pace {
+    /// Decides when doorbells are answered.
+    gather: Gather,
+    /// What it has decided, as in `Stream::gathers`.
+    gathers: bool,
+    /// Credit while other QPs wait for the same datamover.
+    share: Share,
+    /// The last run ended because TCP had too little space.
+    paused: bool,
+    /// Runs since the start.
+    turns: u64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self {
+            gather: Gather::new(),
+            gathers: false,
+            share: Share::new(),
+            paused: false,
+            turns: 0,
         }
     }
 }
