@@ -93,6 +93,8 @@ ranks! {
     Embryos = c"siw_embryos", Process;
     /// A device's table of open connections.
     Endpoints = c"siw_endpoints", Process;
+    /// The GIDs of a device as the core was told them.
+    ToldGids = c"siw_told_gids", Process;
     /// The sums of the core's counters, and which queue pair counts for which.
     Accounts = c"siw_accounts", Process;
     /// The users who have queue pairs.

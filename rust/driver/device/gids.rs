@@ -15,15 +15,15 @@ use kernel::{
 };
 
 /// The GIDs of a device's port. Zeros: no GID.
-type Gids = [Gid; limits::GIDS as usize];
+pub(super) type Gids = [Gid; limits::GIDS as usize];
 
 type Gid = [u8; 16];
 
 const NO_GID: Gid = [0; 16];
 
-const NO_GIDS: Gids = [NO_GID; limits::GIDS as usize];
+pub(super) const NO_GIDS: Gids = [NO_GID; limits::GIDS as usize];
 
-/// Kinds of GIDs, the best first.
+/// Kinds of GIDs. The first of those that there are has index 0.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     V4,
@@ -42,11 +42,29 @@ impl WorkItem<3> for Device {
         if !this.netdev.is_up() {
             return;
         }
-        if let Some(dev) = IbDevice::find(&this.netdev) {
-            let cached = cached(&dev);
-            if this.gids(cached).is_ok_and(|gids| gids != cached) {
-                dev.gids_changed();
-            }
+        let Some(dev) = IbDevice::find(&this.netdev) else {
+            return;
+        };
+        // The core may be about to store what it was told, or to remove what is gone since.
+        let told = dev.told_gids.lock();
+        let cached = cached(&dev);
+        if dev
+            .gids(cached)
+            .is_ok_and(|gids| gids != cached || gids != *told)
+        {
+            dev.gids_changed();
+        }
+    }
+}
+
+impl Kind {
+    fn of(gid: &Gid, hardware: &Gid) -> Self {
+        match SockAddr::from_gid(*gid, 0, 1) {
+            _ if *gid == NO_GID => Self::None,
+            _ if gid == hardware => Self::Hardware,
+            SockAddr::V4 { .. } => Self::V4,
+            SockAddr::V6 { scope: 0, .. } => Self::V6,
+            SockAddr::V6 { .. } => Self::LinkLocal,
         }
     }
 }
@@ -63,7 +81,7 @@ fn put(gids: &mut Gids, index: usize, gid: Gid) {
 }
 
 impl Device {
-    /// Has the core read the GIDs again if they have changed. Any context.
+    /// Tells the core, soon, if the GIDs have changed. Any context.
     pub(crate) fn check_gids(self: &Arc<Self>) {
         self.shared.cm.mod_delayed::<_, 3>(self.clone(), 0);
     }
@@ -72,12 +90,14 @@ impl Device {
     /// `::ffff:a.b.c.d`, and [`Self::hw_gid`]. If there are too many for the table, the last ones
     /// are left out. May sleep.
     ///
-    /// A GID keeps its index, also while the core reads one after the other, but for one of a
-    /// better [kind](Self::kind) than that at index 0, which takes its place. Index 0 must exist:
-    /// the core asks it for the network device (`cma_validate_port`).
+    /// A GID keeps its index, also while the core reads one after the other. But one of a better
+    /// [kind](Kind::of) than that at index 0 takes its place; the one that was there goes to a free
+    /// one. Index 0 must exist: the core asks it for the network device (`cma_validate_port`).
     fn gids(&self, cached: Gids) -> Result<Gids> {
         let addrs = self.netdev.addrs()?;
-        let present = || Iterator::chain(addrs.iter().map(|addr| addr.to_gid()), [self.hw_gid()]);
+        let hardware = self.hw_gid();
+        let present = || Iterator::chain(addrs.iter().map(|addr| addr.to_gid()), [hardware]);
+        let kind = |gid: &Gid| Kind::of(gid, &hardware);
         let mut gids = NO_GIDS;
         for (index, gid) in cached.into_iter().enumerate() {
             // The core may have read index 0, and not yet the one that the GID had before.
@@ -85,11 +105,8 @@ impl Device {
                 put(&mut gids, index, gid);
             }
         }
-        if let Some(best) = present().min_by_key(|gid| self.kind(gid)) {
-            if gids
-                .first()
-                .is_some_and(|first| self.kind(&best) < self.kind(first))
-            {
+        if let Some(best) = present().min_by_key(kind) {
+            if gids.first().is_some_and(|first| kind(&best) < kind(first)) {
                 if let Some(index) = gids.iter().position(|gid| *gid == best) {
                     put(&mut gids, index, NO_GID);
                 }
@@ -106,21 +123,13 @@ impl Device {
         Ok(gids)
     }
 
-    /// The kind of a GID. The best of those that there are has index 0.
-    fn kind(&self, gid: &Gid) -> Kind {
-        match (gid, SockAddr::from_gid(*gid, 0, 1)) {
-            (&NO_GID, _) => Kind::None,
-            (gid, _) if *gid == self.hw_gid() => Kind::Hardware,
-            (_, SockAddr::V4 { .. }) => Kind::V4,
-            (_, SockAddr::V6 { scope: 0, .. }) => Kind::V6,
-            _ => Kind::LinkLocal,
-        }
-    }
-
     /// GID `index`, for the core, which keeps it. May sleep.
     pub(super) fn read_gid(dev: &IbDevice, index: usize) -> Result<Gid> {
+        let mut told = dev.told_gids.lock();
         let gids = dev.gids(cached(dev))?;
-        gids.get(index).copied().ok_or(EINVAL)
+        let gid = *gids.get(index).ok_or(EINVAL)?;
+        put(&mut told, index, gid);
+        Ok(gid)
     }
 
     /// The GID that names the device itself: the hardware address followed by zeros, the only GID

@@ -5,7 +5,13 @@
 mod accounts;
 mod gids;
 
-use self::accounts::Accounts;
+use self::{
+    accounts::Accounts,
+    gids::{
+        Gids,
+        NO_GIDS, //
+    }, //
+};
 use super::{
     cm,
     cq::Cq,
@@ -144,6 +150,9 @@ pub(crate) struct Device {
     /// First six bytes of [`Self::hw_gid`].
     #[pin]
     mac: SpinLockIrq<[u8; 6]>,
+    /// The GIDs as the core was told them last. Orders the answers with the search for changes.
+    #[pin]
+    told_gids: Mutex<Gids>,
     /// The thread that adds the device to the core's clients, or added it last after a move to
     /// another namespace. 0: none.
     adder: Atomic<i32>,
@@ -230,6 +239,7 @@ impl Device {
                 part_id,
                 pds: Atomic::new(0),
                 mac <- ranked_spinlock!(Rank::Mac, mac),
+                told_gids <- ranked_mutex!(Rank::ToldGids, NO_GIDS),
                 adder: Atomic::new(0),
                 files <- ranked_spinlock!(Rank::Files, None),
                 addr_check <- new_delayed_work!("siw_addr_check"),
@@ -249,6 +259,8 @@ impl Device {
         let new = IbDevice::new(module, &cfg, dev.clone())?;
         new.set_netdev(ndev)?;
         new.register(name)?;
+        // An address may have come or gone before the notifier found the device.
+        dev.check_gids();
         dev.adder.write_once(0);
         Ok(())
     }

@@ -18,12 +18,9 @@ use kernel::{
     current,
     error::from_result,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        rcu, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
     }, //
 };
 
@@ -34,6 +31,7 @@ use crate::{
     },
     device::{
         Device,
+        DeviceRef,
         Driver,
         PORT, //
     }, //
@@ -60,26 +58,44 @@ impl KeptGid {
     }
 }
 
-impl<D: Driver> Device<D> {
-    /// Has the core read the GIDs again (`IB_EVENT_GID_CHANGE`). Any context.
+impl<D: Driver> DeviceRef<D> {
+    /// Reports that the table has changed (`IB_EVENT_GID_CHANGE`); the core then reads it again,
+    /// later. Any context.
     pub fn gids_changed(&self) {
         let mut event: bindings::ib_event = pin_init::zeroed();
         event.event = bindings::ib_event_type_IB_EVENT_GID_CHANGE;
         event.device = self.as_raw();
         event.element.port_num = PORT;
-        // SAFETY: The device is initialised; the event is copied.
+        // SAFETY: The device is registered, which the reference keeps; the event is copied.
         unsafe { bindings::ib_dispatch_event(&event) };
     }
+}
 
+impl<D: Driver> Device<D> {
     /// The GID that the core has at that index of its table. Zeros: none. Any context.
     pub fn cached_gid(&self, index: usize) -> [u8; 16] {
         let mut gid = ib_gid { raw: [0; 16] };
-        let index = count(index);
-        // SAFETY: The device is initialised, and there is room for the result, which the core
-        // writes only if there is a GID.
-        let _ = unsafe { bindings::rdma_query_gid(self.as_raw(), PORT, index, &mut gid) };
+        if self.has_gid_table() {
+            let index = count(index);
+            // SAFETY: The table is there, and stays as long as the device; there is room for the
+            // result, which the core writes only if there is a GID.
+            let _ = unsafe { bindings::rdma_query_gid(self.as_raw(), PORT, index, &mut gid) };
+        }
         // SAFETY: All members are as long, and have no other contents.
         unsafe { gid.raw }
+    }
+
+    /// Whether the core has made its table, as it does when the device is registered.
+    fn has_gid_table(&self) -> bool {
+        // SAFETY: The device is valid. The core sets the field once.
+        let ports = unsafe { (*self.as_raw()).port_data };
+        if ports.is_null() {
+            return false;
+        }
+        // SAFETY: The array starts at 0, and is there as long as the device.
+        let port = unsafe { &raw const (*ports.add(PORT as usize)).cache.gid };
+        // SAFETY: As above. The core sets the field before anybody knows the device.
+        !unsafe { *port }.is_null()
     }
 }
 
@@ -97,9 +113,9 @@ pub(crate) unsafe extern "C" fn query_gid<D: Driver>(
     from_result(|| {
         let index = usize::try_from(index).map_err(|_| EINVAL)?;
         let raw = D::query_gid(dev, index)?;
-        if raw == dev.cached_gid(index) {
-            dev.kept_gid.0.write_once(current!().pid());
-        }
+        let kept = raw == dev.cached_gid(index);
+        let thread = if kept { current!().pid() } else { 0 };
+        dev.kept_gid.0.write_once(thread);
         // SAFETY: By the requirements of this function.
         unsafe { *gid = ib_gid { raw } };
         Ok(0)
@@ -117,20 +133,25 @@ pub(crate) unsafe extern "C" fn get_netdev<D: Driver>(
 ) -> *mut net_device {
     // SAFETY: By the requirements of this function.
     let this = unsafe { Device::<D>::from_raw(dev) };
-    // Only this thread could have stored its number, or replace it.
+    // Only this thread can have stored its number. An idle CPU, in whose place a softirq may run,
+    // has number 0.
     let thread = current!().pid();
-    if this.kept_gid.0.cmpxchg(thread, 0, Relaxed).is_ok() {
+    if thread != 0 && this.kept_gid.0.cmpxchg(thread, 0, Relaxed).is_ok() {
         return null_mut();
     }
     // SAFETY: By *live*: the core made its array of ports, which starts at 0, before it asks.
-    let netdev = unsafe { &raw const (*(*dev).port_data.add(PORT as usize)).netdev };
-    let _guard = rcu::read_lock();
-    // SAFETY: The field is valid; the core changes it as a whole.
-    let netdev = unsafe { netdev.read_volatile() };
+    let port = unsafe { (*dev).port_data.add(PORT as usize) };
+    // SAFETY: The lock is initialised along with the array, and is there as long.
+    let lock = unsafe { &raw mut (*port).netdev_lock };
+    // SAFETY: The lock is valid, and no caller holds it: the core calls this in its place.
+    let flags = unsafe { bindings::spin_lock_irqsave(lock) };
+    // SAFETY: The core changes the field with the lock held.
+    let netdev = unsafe { (*port).netdev };
     if !netdev.is_null() {
-        // SAFETY: The port had a reference in this grace period, and a network device does not end
-        // in the one in which its last reference was put.
+        // SAFETY: The port has a reference for as long as the lock is held.
         unsafe { bindings::dev_hold(netdev) };
     }
+    // SAFETY: Locked above, with these flags.
+    unsafe { bindings::spin_unlock_irqrestore(lock, flags) };
     netdev
 }
