@@ -245,8 +245,9 @@ impl Provider {
     /// Registers the link type; devices come by `rdma link add`.
     pub fn new(module: &'static ThisModule, params: Params) -> Result<Self> {
         crc32c::choose()?;
-        let net = Net::new(c"siw_sockets")?;
+        // The end of memory on demand waits for the kernel, which may be freeing memory.
         let memory = Releases::new(c"siw_memory", Kind::Waiting, "memory of programs")?;
+        let net = Net::new(c"siw_sockets")?;
         let shared = Shared::new(module, params, net.user(), memory.user())?;
         let quiesce = Quiesce(shared.clone());
         let installed = slot::install(Arc::new(shared, GFP_KERNEL)?)?;

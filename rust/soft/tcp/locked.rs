@@ -102,7 +102,7 @@ impl SockView {
 
 /// A locked socket that may be sent to.
 ///
-/// Callbacks of the socket may run inside of each send.
+/// Callbacks of the socket may run inside of its methods.
 pub struct SendSock {
     view: SockView,
     /// A process owns the socket, and is not in one of its callbacks.
@@ -170,8 +170,8 @@ impl SendSock {
         Ok(taken)
     }
 
-    /// Makes TCP process what has arrived since a process locked the socket. May sleep if a process
-    /// owns the socket; otherwise nothing can have arrived.
+    /// Makes TCP process segments that have arrived since a process locked the socket. Does nothing
+    /// in a callback, or with the socket locked as in softirq. May sleep otherwise.
     pub fn flush_backlog(&self) {
         if self.owned {
             // SAFETY: The socket is valid, and owned by this process, by the contract of `new`.

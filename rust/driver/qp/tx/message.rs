@@ -56,8 +56,7 @@ pub(super) enum End {
     NoMemory,
     /// Nothing is posted or requested.
     Idle,
-    /// The head of the SQ waits for a Read Response, or it or the peer's oldest request for its
-    /// memory.
+    /// The head of the SQ waits for a Read Response, or a message waits for its pages.
     Blocked,
     /// The head of the SQ waits for a completion.
     Crowded,
@@ -91,19 +90,21 @@ impl TxCtx {
         if self.current.is_none() {
             self.next(qp)?;
         }
-        if self.current.is_some() {
+        let begun = self.current.is_some();
+        if begun {
             if !self.can_encode() {
                 return ControlFlow::Break(End::Full);
             }
             self.encode_next(qp, batch)?;
-        } else if self.framer.pending() == pending {
-            self.looks = self.looks.saturating_add(LOOK);
         }
         // Most of the time there is exactly one work request.
-        match self.has_more(qp) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(End::Idle),
+        if !self.has_more(qp) {
+            return ControlFlow::Break(End::Idle);
         }
+        if !begun && self.framer.pending() == pending {
+            self.looks = self.looks.saturating_add(LOOK);
+        }
+        ControlFlow::Continue(())
     }
 
     /// Whether anything is left to send.

@@ -402,7 +402,7 @@ impl Qp {
     }
 }
 
-/// What the turns of a stream depend on.
+/// The scheduler's part of a transmitter.
 pub(super) struct Pace {
     /// Decides when doorbells are answered.
     gather: Gather,
