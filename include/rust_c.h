@@ -27,7 +27,6 @@ struct net_device *base_inet6addr(void *ifa,
 				  struct __kernel_sockaddr_storage *out);
 
 /* gate.c */
-/* Gate */
 struct soft_gate {
 	raw_spinlock_t lock;
 	bool locked;

@@ -20,7 +20,7 @@ pub fn cpu() -> u32 {
 /// Whether softirqs cannot run on this CPU, because one does or the caller has disabled them.
 pub fn in_softirq() -> bool {
     // SAFETY: Always safe to call.
-    unsafe { bindings::softirq_count() }
+    unsafe { bindings::in_softirq() }
 }
 
 /// Whether the current task is a kernel thread.

@@ -168,7 +168,7 @@ unsafe impl<E: Send + Sync> Sync for RcuTable<E> {}
 fn init_xa() -> impl PinInit<Opaque<xarray>> {
     Opaque::ffi_init(|slot| {
         // SAFETY: `slot` is a valid place for an xarray.
-        unsafe { bindings::xa_init(slot) }
+        unsafe { bindings::table_init(slot) }
     })
 }
 
@@ -195,7 +195,7 @@ impl<E> RcuTable<E> {
     pub fn insert(&self, index: u32, entry: RcuArc<E>) -> Result {
         let raw = entry.into_raw();
         // SAFETY: The xarray is initialised; the table takes the reference.
-        to_result(unsafe { bindings::xa_insert_irq(self.xa.get(), index as usize, raw.cast()) })
+        to_result(unsafe { bindings::table_insert(self.xa.get(), index as usize, raw.cast()) })
             .inspect_err(|_| {
                 // SAFETY: The table did not take it.
                 drop(unsafe { RcuArc::from_raw(NonNull::new_unchecked(raw)) });
@@ -215,7 +215,7 @@ impl<E> RcuTable<E> {
     pub fn for_each(&self, mut f: impl FnMut(u32, RcuArc<E>)) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::xa_next(self.xa.get(), &mut index) }.is_null() {
             if let Some(entry) = self.get(index as u32) {
                 f(index as u32, entry);
             }
@@ -229,7 +229,7 @@ impl<E> PinnedDrop for RcuTable<E> {
     fn drop(self: Pin<&mut Self>) {
         let mut index = 0;
         // SAFETY: The xarray is initialised, and `index` is valid.
-        while !unsafe { bindings::xa_find(self.xa.get(), &mut index) }.is_null() {
+        while !unsafe { bindings::xa_next(self.xa.get(), &mut index) }.is_null() {
             drop(self.remove(index as u32));
         }
         // SAFETY: The xarray is initialised, and not used any more.
@@ -276,7 +276,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
             unsafe { bindings::xa_load(xa, *index) }
         } else {
             // SAFETY: As above; `index` is valid.
-            unsafe { bindings::xa_find(xa, index) }
+            unsafe { bindings::xa_next(xa, index) }
         };
         let found = NonNull::new(entry.cast::<O>()).map(|obj| {
             // SAFETY: The table has a reference, which cannot go away under the lock.
@@ -297,7 +297,7 @@ impl<O: AlwaysRefCounted> ObjTable<O> {
         let raw = ARef::into_raw(obj);
         // SAFETY: The xarray is initialised; the table takes the reference.
         to_result(unsafe {
-            bindings::xa_insert_irq(self.xa.get(), index as usize, raw.as_ptr().cast())
+            bindings::table_insert(self.xa.get(), index as usize, raw.as_ptr().cast())
         })
         .inspect_err(|_| {
             // SAFETY: The table did not take it.

@@ -10,7 +10,7 @@
  * but nothing that goes through all of them but rtnetlink, for programs. The lists are
  * linked through fields, and walked by macros.
  *
- * It breaks, when it is compiled, with a change of the lists or of their locking.
+ * The compiler notices a change of the lists, but not one of their locking.
  */
 
 #include <linux/inetdevice.h>

@@ -3,9 +3,9 @@
  * dmabufs that the CPU accesses for as long as they are registered.
  *
  * ib_umem_dmabuf_get_pinned() maps a dmabuf for a device with DMA, as a list of bus
- * addresses. This driver has no DMA, and needs an address of the kernel. The steps of
- * that are exported, but their types are not for bindgen: `struct iosys_map` is a union
- * with a tag, and the attachment is not a `struct`'s only owner.
+ * addresses. This driver has no DMA, and needs an address of the kernel. Each step to
+ * that is exported, but no function has them all. They are C because they read fields
+ * of three structures, which the C compiler checks against the kernel.
  *
  * It breaks with a change of what keeps a mapped buffer where it is: today the
  * attachment, unless the exporter has pin().

@@ -8,7 +8,8 @@
  * one of the CPU in the socket for the time of the call.
  *
  * It breaks, without an error of the compiler, if TCP keeps a fragment across calls in
- * another place than sk->sk_frag.
+ * another place than sk->sk_frag, or refers to pages sent by reference without their
+ * mark elsewhere than in a probe of the path's MTU.
  */
 
 #include <linux/bvec.h>

@@ -4,7 +4,7 @@
  * sent over another one.
  *
  * A frozen socket is one of an established connection, but for its state. TCP finds
- * it, and drops what comes for a closed one without an answer. Timers, deferred
+ * it, and drops segments for a closed one without an answer. Timers, deferred
  * work and sends leave a closed one alone, too. So nothing is sent or acknowledged,
  * not even an RST, and the queues stay as they are. What has been received can be
  * read.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The gate in front of a region or window: what goes through it for each access must
- * not be seen by other CPUs, and who closes it must not wait for a grace period.
+ * The gate in front of a region or window. Each access enters it, without a write to
+ * memory that CPUs share. Closing it waits for the accesses under way, and for no grace
+ * period.
  *
- * Whoever is inside of a gate between enter and exit sees it unlocked, and whoever has
- * locked it, that nobody is inside. Enter and exit are for any context but hard
- * interrupts, and for short times; a CPU is inside of one gate and one deeper gate at
- * most. Lock spins until those inside are out.
+ * A user between enter and exit sees the gate unlocked. While it is locked, nobody is
+ * inside. Enter and exit are for any context but hard interrupts, and for short times;
+ * a CPU is inside of one gate and one deeper gate at most. Lock spins until the users
+ * are out.
  *
- * What the kernel exports serves one side only. A reader-writer lock and a count
- * (percpu_ref before it is killed excepted) write to a line that all CPUs share.
- * SRCU, percpu_ref, and RCU, on which Revocable of the kernel crate rests, let who
- * closes wait for a grace period: dereg_mr, Local Invalidate and the end of one-touch
- * access would take milliseconds, and the latter two cannot sleep.
+ * Each of the kernel's means serves one side only. Reader-writer locks and counts write
+ * to a line that all CPUs share. SRCU, percpu_ref, and RCU, on which Revocable of the
+ * kernel crate rests, close after a grace period: dereg_mr, Local Invalidate and the end
+ * of one-touch access would take milliseconds, and the latter two cannot sleep.
  *
  * It rests on one thread of execution at a time in softirq or with softirqs off for
  * each CPU, or, with CONFIG_PREEMPT_RT, on preemption being off. A kernel in which

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What TCP has received, read in place.
+ * Received bytes, read in the buffers of TCP.
  *
- * skb_seq_read() and skb_copy_bits() find a byte by a walk from the front of the buffer,
- * which is quadratic for FPDUs that are many in a buffer. Here the walk goes on where it
- * ended. Beyond the buffer that tcp_read_sock() has handed out it goes on in the receive
- * queue, which nothing that is exported does.
+ * skb_seq_read() and skb_copy_bits() find a byte by a walk from the front of the buffer.
+ * A buffer has many FPDUs, so that would be quadratic. Here the walk goes on where it
+ * ended, and beyond the buffer that tcp_read_sock() has passed, in the receive queue.
+ * tcp_recv_skb() walks from the front of that queue, and frees all before the byte.
  *
  * It breaks with a change of how a buffer lists its pieces (struct skb_shared_info), and
  * of what TCP_SKB_CB() holds for those in the receive queue.

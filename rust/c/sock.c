@@ -3,15 +3,13 @@
  * TCP sockets of a protocol in the kernel: their callbacks, the lock as softirq takes
  * it, and what follows for the window of the receiver.
  *
- * As those of net/sunrpc, drivers/nvme and net/smc, for the same reason: the kernel has
- * functions for sockets that sleep (kernel_sendmsg()), and none that set the callbacks
- * of a socket, take its lock without sleeping, or acknowledge. Each of them does it by
- * fields and inline functions.
+ * The exported functions for sockets of the kernel sleep (kernel_sendmsg()). None sets
+ * the callbacks of a socket, or takes its lock without sleeping: net/sunrpc,
+ * drivers/nvme and net/smc do that by fields and inline functions, as this file does.
  *
- * It breaks with a change of sk_user_data and its flags, of the order of the socket's
- * lock and sk_callback_lock, and of when TCP announces a window (tcp_cleanup_rbuf()).
- * Only the last one does so without an error of the compiler: the peer would send less
- * than it could.
+ * It breaks, without an error of the compiler, with a change of the order of the
+ * socket's lock and sk_callback_lock, of the flags of sk_user_data, and of when TCP
+ * announces a window (tcp_cleanup_rbuf()): the peer would send less than it could.
  */
 
 #include <linux/inetdevice.h>

@@ -19,7 +19,7 @@
 
 #include "rust_helpers.h"
 
-void rust_helper_ib_mark_name_assigned_by_user(struct ib_device *dev)
+void crate_helper_ib_mark_name_assigned_by_user(struct ib_device *dev)
 {
 	ib_mark_name_assigned_by_user(dev);
 }
@@ -28,36 +28,36 @@ void rust_helper_ib_mark_name_assigned_by_user(struct ib_device *dev)
  * The inode number of the device's namespace; 0 for the initial one. The core
  * moves devices out of a namespace before that ends.
  */
-u32 rust_helper_ib_netns(struct ib_device *dev)
+u32 crate_helper_ib_netns(struct ib_device *dev)
 {
 	const struct net *net = rdma_dev_net(dev);
 
 	return net_eq(net, &init_net) ? 0 : net->ns.inum;
 }
 
-bool rust_helper_ib_port_active(struct net_device *ndev)
+bool crate_helper_ib_port_active(struct net_device *ndev)
 {
 	return ib_get_curr_port_state(ndev) == IB_PORT_ACTIVE;
 }
 
-u32 rust_helper_num_possible_cpus(void)
+u32 crate_helper_num_possible_cpus(void)
 {
 	return num_possible_cpus();
 }
 
 /* Its lock class is the one of all these. */
-void rust_helper_sysfs_attr_init(struct attribute *attr)
+void crate_helper_sysfs_attr_init(struct attribute *attr)
 {
 	sysfs_attr_init(attr);
 }
 
-struct ib_ucontext *rust_helper_udata_ucontext(struct ib_udata *udata)
+struct ib_ucontext *crate_helper_udata_ucontext(struct ib_udata *udata)
 {
 	return container_of(udata, struct uverbs_attr_bundle,
 			    driver_udata)->context;
 }
 
-struct ib_udata *rust_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
+struct ib_udata *crate_helper_bundle_udata(struct uverbs_attr_bundle *attrs)
 {
 	return &attrs->driver_udata;
 }
@@ -79,17 +79,17 @@ const struct uapi_definition rust_rdma_driver_def[] = {
  */
 static typeof(iw_create_cm_id) *const rust_rdma_iw_cm __used = iw_create_cm_id;
 
-struct nlattr *rust_helper_nla_nest_driver(struct sk_buff *msg)
+struct nlattr *crate_helper_nla_nest_driver(struct sk_buff *msg)
 {
 	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
 }
 
-void rust_helper_nla_nest_end(struct sk_buff *msg, struct nlattr *table)
+void crate_helper_nla_nest_end(struct sk_buff *msg, struct nlattr *table)
 {
 	nla_nest_end(msg, table);
 }
 
-void rust_helper_nla_nest_cancel(struct sk_buff *msg, struct nlattr *table)
+void crate_helper_nla_nest_cancel(struct sk_buff *msg, struct nlattr *table)
 {
 	nla_nest_cancel(msg, table);
 }
@@ -98,14 +98,14 @@ void rust_helper_nla_nest_cancel(struct sk_buff *msg, struct nlattr *table)
  * The only consumer of iw_cm is rdma_cm (cma.c), whose own structure begins with
  * the rdma_cm_id.
  */
-bool rust_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
+bool crate_helper_cm_id_has_qp(const struct iw_cm_id *id, const struct ib_qp *qp)
 {
 	const struct rdma_cm_id *consumer = id->context;
 
 	return READ_ONCE(consumer->qp) == qp;
 }
 
-struct net *rust_helper_cm_id_get_net(const struct iw_cm_id *id)
+struct net *crate_helper_cm_id_get_net(const struct iw_cm_id *id)
 {
 	const struct rdma_cm_id *consumer = id->context;
 
@@ -116,14 +116,14 @@ struct net *rust_helper_cm_id_get_net(const struct iw_cm_id *id)
  * For a listener on every device (cma_listen_on_dev): what the listeners of one
  * server have in common, and no others.
  */
-uintptr_t rust_helper_cm_id_server(const struct iw_cm_id *id)
+uintptr_t crate_helper_cm_id_server(const struct iw_cm_id *id)
 {
 	const struct rdma_cm_id *consumer = id->context;
 
 	return (uintptr_t)consumer->context;
 }
 
-bool rust_helper_ib_net_admin(struct ib_device *dev)
+bool crate_helper_ib_net_admin(struct ib_device *dev)
 {
 	struct net *net;
 	bool may;
@@ -142,7 +142,7 @@ bool rust_helper_ib_net_admin(struct ib_device *dev)
  * As vmalloc_user(), but charged to the program, which says how much it wants, and
  * without a report in the log if there is not as much.
  */
-void *rust_helper_ring_alloc(size_t len)
+void *crate_helper_ring_alloc(size_t len)
 {
 	/* Who has no memory left is told so, rather than killed. */
 	return __vmalloc(PAGE_ALIGN(len),
@@ -154,7 +154,7 @@ void *rust_helper_ring_alloc(size_t len)
  * The address and the length of an element, and the next one. For a device without
  * DMA the addresses are the kernel's.
  */
-struct scatterlist *rust_helper_sg_next_dma(struct scatterlist *sg, u64 *addr, u64 *len)
+struct scatterlist *crate_helper_sg_next_dma(struct scatterlist *sg, u64 *addr, u64 *len)
 {
 	BUILD_BUG_ON(IS_ENABLED(CONFIG_HIGHMEM));
 	*addr = sg_dma_address(sg);
