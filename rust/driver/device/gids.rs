@@ -23,7 +23,7 @@ const NO_GID: Gid = [0; 16];
 
 pub(super) const NO_GIDS: Gids = [NO_GID; limits::GIDS as usize];
 
-/// Kinds of GIDs. The first of those that there are has index 0.
+/// Kinds of GIDs, the best first. A GID of the best kind present has index 0.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     V4,
@@ -31,6 +31,18 @@ enum Kind {
     LinkLocal,
     Hardware,
     None,
+}
+
+impl Kind {
+    fn of(gid: &Gid, hardware: &Gid) -> Self {
+        match SockAddr::from_gid(*gid, 0, 1) {
+            _ if *gid == NO_GID => Self::None,
+            _ if gid == hardware => Self::Hardware,
+            SockAddr::V4 { .. } => Self::V4,
+            SockAddr::V6 { scope: 0, .. } => Self::V6,
+            SockAddr::V6 { .. } => Self::LinkLocal,
+        }
+    }
 }
 
 impl WorkItem<3> for Device {
@@ -53,18 +65,6 @@ impl WorkItem<3> for Device {
             .is_ok_and(|gids| gids != cached || gids != *told)
         {
             dev.gids_changed();
-        }
-    }
-}
-
-impl Kind {
-    fn of(gid: &Gid, hardware: &Gid) -> Self {
-        match SockAddr::from_gid(*gid, 0, 1) {
-            _ if *gid == NO_GID => Self::None,
-            _ if gid == hardware => Self::Hardware,
-            SockAddr::V4 { .. } => Self::V4,
-            SockAddr::V6 { scope: 0, .. } => Self::V6,
-            SockAddr::V6 { .. } => Self::LinkLocal,
         }
     }
 }

@@ -3,14 +3,14 @@
 //! Callbacks of the table of GIDs.
 //!
 //! When a provider reports a change, the core reads the whole table again, and removes each GID,
-//! equal or not, before it stores the new one (`add_modify_gid`). rdma_cm reads GID 0 of an iWARP
-//! port for each bind and each connection, of whatever address, for its netdev
-//! (`cma_validate_port`): without one it refuses (`ENODEV`), and with one that goes at that moment
-//! it dereferences a null pointer. So GIDs that have not changed must stay.
+//! equal or not, before it stores the new one (`add_modify_gid`). For each bind and each
+//! connection, of whatever address, rdma_cm takes the network device of an iWARP port from GID 0
+//! (`cma_validate_port`). It refuses (`ENODEV`) if there is no GID 0, and dereferences a null
+//! pointer if the core removes GID 0 at that moment. So GIDs that have not changed must stay.
 //!
-//! For iWARP the core leaves a GID alone whose port has no network device
-//! (`config_non_roce_gid_cache`). It asks for that by `get_netdev`, after it asked for the GID, and
-//! [`get_netdev`] tells it so once, if the GID is the one that it has.
+//! The core skips a GID of an iWARP port without a network device (`config_non_roce_gid_cache`). It
+//! calls `query_gid`, and then `get_netdev`. If the GID is the one in the core's table,
+//! [`get_netdev`] returns none, once.
 
 use core::ptr::null_mut;
 
